@@ -1,0 +1,206 @@
+//! The operators: one delta-rule recurrence over an application's own tensors.
+//!
+//! [`Inputs`] borrows host tensors; `cpu` and `gpu` each offer `recurrent` (token by token) and `chunk` (chunkwise
+//! WY/UT transform) over the same types, and all four agree to the tolerances of MATH.md §11.
+
+use crate::error::{Error, Result};
+use crate::rule::{Beta, Decay, Rule, WriteKey};
+
+/// Sizes of one call. Value head `h` reads key head `h / (value_heads / heads)`.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Shape {
+    /// B: sequences of equal length. 1 when `cu_seqlens` packs sequences of different lengths.
+    pub batch: usize,
+    /// T: tokens a sequence (or in all packed sequences together).
+    pub tokens: usize,
+    /// H: query and key heads.
+    pub heads: usize,
+    /// HV: value heads, a multiple of H.
+    pub value_heads: usize,
+    /// K: channels of a query or key, 1..=256.
+    pub key_dim: usize,
+    /// V: channels of a value, without bound.
+    pub value_dim: usize,
+}
+
+/// Inputs of the preconditioner (MATH.md §8.3), per key head.
+#[derive(Clone, Copy, Debug)]
+pub struct Precond<'a> {
+    /// Log decay of the running sums, `[B, T, H]`, ≤ 0.
+    pub g: &'a [f32],
+    /// Their write strength, `[B, T, H]`.
+    pub beta: &'a [f32],
+    /// `log_atk_scale` μ, `[H]`.
+    pub log_scale: &'a [f32],
+    /// Running sums at the start, `[N, H, K]`; zero when absent.
+    pub initial: Option<&'a [f32]>,
+}
+
+/// Tensors of one call, row-major f32.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// Queries, `[B, T, H, K]`.
+    pub q: &'a [f32],
+    /// Keys, `[B, T, H, K]`.
+    pub k: &'a [f32],
+    /// Values, `[B, T, HV, V]`.
+    pub v: &'a [f32],
+    /// Write strength, `[B, T, HV]`: present unless the rule's beta is [`Beta::One`]. In `[0, 2]` for unit keys.
+    pub beta: Option<&'a [f32]>,
+    /// Log decay (natural), ≤ 0: `[B, T, HV]` or `[B, T, HV, K]` as the rule says, absent without decay.
+    /// Values below −10,000 (−∞ too) count as −10,000, which is a decay of exactly 0.
+    pub g: Option<&'a [f32]>,
+    /// State at the start, `[N, HV, K, V]`; zero when absent. N is B, or the number of packed sequences.
+    pub initial_state: Option<&'a [f32]>,
+    /// Present when the rule's write key is preconditioned.
+    pub precond: Option<Precond<'a>>,
+    /// Packed sequences: `[N + 1]` offsets into T, from 0 to T, rising. With B = 1 only.
+    pub cu_seqlens: Option<&'a [u32]>,
+}
+
+/// Options of one call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// σ, applied to the queries once. `None`: `K^-1/2`.
+    pub scale: Option<f32>,
+    /// Normalise queries and keys first: `x / sqrt(Σx² + 1e-6)`.
+    pub l2norm: bool,
+    /// Also return the state at each chunk's start.
+    pub chunk_states: bool,
+    /// Chunk length, a power of two from 16 to 64; `None` lets the engine choose.
+    pub chunk: Option<usize>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { scale: None, l2norm: false, chunk_states: false, chunk: None }
+    }
+}
+
+/// What one call returns.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    /// `[B, T, HV, V]`.
+    pub o: Vec<f32>,
+    /// State after the last token, `[N, HV, K, V]`.
+    pub final_state: Vec<f32>,
+    /// Running sums of the preconditioner after the last token, `[N, H, K]`; empty for other rules.
+    pub final_sums: Vec<f32>,
+    /// With `chunk_states`: state before each chunk, `[chunks, HV, K, V]`, sequence after sequence, chunks restarting
+    /// at each sequence. Empty otherwise.
+    pub chunk_states: Vec<f32>,
+    /// Chunk length used (1 for the recurrent form).
+    pub chunk: usize,
+}
+
+/// ε of l2norm, inside the root (MATH.md §1).
+pub const L2NORM_EPS: f32 = 1e-6;
+/// x of the preconditioner's squash (MATH.md §8.3).
+pub const SQUASH_X: f32 = 1.5;
+/// ε of the preconditioner's logarithm.
+pub const SQUASH_EPS: f32 = 1e-6;
+/// Log decays are clamped here: `exp` of it is exactly 0, and differences of −∞ never arise (MATH.md §5).
+pub const MIN_LOG_DECAY: f32 = -1e4;
+
+impl Shape {
+    /// N: number of states, one a sequence.
+    pub fn sequences(&self, inputs: &Inputs<'_>) -> usize {
+        inputs.cu_seqlens.map_or(self.batch, |c| c.len().saturating_sub(1))
+    }
+
+    /// `(first row, length)` of each sequence among the `B·T` rows.
+    pub fn spans(&self, inputs: &Inputs<'_>) -> Vec<(usize, usize)> {
+        match inputs.cu_seqlens {
+            None => (0..self.batch).map(|b| (b * self.tokens, self.tokens)).collect(),
+            Some(c) => c.windows(2).map(|w| (w[0] as usize, (w[1] - w[0]) as usize)).collect(),
+        }
+    }
+
+    /// Checks every size and length against the rule, before anything is allocated.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] naming the tensor, the shape it must have and the length that came.
+    pub fn check(&self, rule: &Rule, inputs: &Inputs<'_>, options: &Options) -> Result<()> {
+        let Self { batch, tokens, heads, value_heads, key_dim, value_dim } = *self;
+        for (name, n) in [("batch", batch), ("heads", heads), ("value_heads", value_heads), ("value_dim", value_dim)] {
+            if n == 0 {
+                return Err(Error::argument(name, "at least 1", 0));
+            }
+        }
+        if !(1..=256).contains(&key_dim) {
+            return Err(Error::argument("key_dim", "1 to 256", key_dim));
+        }
+        if value_heads % heads != 0 {
+            return Err(Error::argument("value_heads", format!("a multiple of {heads} heads"), value_heads));
+        }
+        if let Some(c) = options.chunk
+            && !(c.is_power_of_two() && (16..=64).contains(&c))
+        {
+            return Err(Error::argument("chunk", "16, 32 or 64", c));
+        }
+        if let Some(s) = options.scale
+            && !s.is_finite()
+        {
+            return Err(Error::argument("scale", "a finite number", s));
+        }
+        if let Some(c) = inputs.cu_seqlens {
+            let rising = c.windows(2).all(|w| w[0] <= w[1]);
+            let ends = c.len() >= 2 && c.first() == Some(&0) && c.last().map(|e| *e as usize) == Some(tokens);
+            if batch != 1 || !rising || !ends {
+                return Err(Error::argument(
+                    "cu_seqlens",
+                    format!("with batch 1, rising offsets from 0 to {tokens}"),
+                    format!("{} offsets, batch {batch}", c.len()),
+                ));
+            }
+        }
+        let n = self.sequences(inputs);
+        let size = |dims: &[usize]| dims.iter().try_fold(1usize, |a, d| a.checked_mul(*d));
+        let want = |name: &str, got: Option<usize>, dims: &[usize], present: bool| -> Result<()> {
+            match (got, present) {
+                (None, false) => Ok(()),
+                (Some(_), false) => Err(Error::argument(name, format!("nothing for rule {}", rule.name()), "a tensor")),
+                (None, true) => Err(Error::argument(name, format!("{dims:?} for rule {}", rule.name()), "nothing")),
+                (Some(got), true) if size(dims) == Some(got) => Ok(()),
+                (Some(got), true) => Err(Error::argument(name, format!("{dims:?}"), format!("{got} elements"))),
+            }
+        };
+        want("q", Some(inputs.q.len()), &[batch, tokens, heads, key_dim], true)?;
+        want("k", Some(inputs.k.len()), &[batch, tokens, heads, key_dim], true)?;
+        want("v", Some(inputs.v.len()), &[batch, tokens, value_heads, value_dim], true)?;
+        let beta = inputs.beta.map(<[f32]>::len);
+        want("beta", beta, &[batch, tokens, value_heads], rule.beta != Beta::One)?;
+        let g = inputs.g.map(<[f32]>::len);
+        match rule.decay {
+            Decay::None => want("g", g, &[], false)?,
+            Decay::PerHead => want("g", g, &[batch, tokens, value_heads], true)?,
+            Decay::PerChannel => want("g", g, &[batch, tokens, value_heads, key_dim], true)?,
+        }
+        if let Some(s) = inputs.initial_state {
+            want("initial_state", Some(s.len()), &[n, value_heads, key_dim, value_dim], true)?;
+        }
+        let preconditioned = rule.write_key == WriteKey::Preconditioned;
+        match (&inputs.precond, preconditioned) {
+            (None, false) => {}
+            (Some(p), true) => {
+                want("precond.g", Some(p.g.len()), &[batch, tokens, heads], true)?;
+                want("precond.beta", Some(p.beta.len()), &[batch, tokens, heads], true)?;
+                want("precond.log_scale", Some(p.log_scale.len()), &[heads], true)?;
+                if let Some(a) = p.initial {
+                    want("precond.initial", Some(a.len()), &[n, heads, key_dim], true)?;
+                }
+            }
+            (got, _) => {
+                let got = if got.is_some() { "given" } else { "nothing" };
+                let rule = rule.name();
+                return Err(Error::argument("precond", format!("present only when rule {rule} needs it"), got));
+            }
+        }
+        Ok(())
+    }
+
+    /// σ.
+    pub fn scale(&self, options: &Options) -> f32 {
+        options.scale.unwrap_or_else(|| (self.key_dim as f32).sqrt().recip())
+    }
+}

@@ -1,0 +1,108 @@
+//! One error type: what was expected, what came, and where.
+
+/// Result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong. Each message is one line that names the file, tensor or option at fault.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: String,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A checkpoint's file is malformed (header, offsets, JSON).
+    #[error("{file}: {reason}")]
+    Format {
+        /// The file, or the name the caller gave to the bytes.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A field of config.json has a value that no model can have, or one this version does not support.
+    #[error("config.json: {field}: expected {expected}, got {got}")]
+    Config {
+        /// The field's name.
+        field: String,
+        /// What would have been accepted.
+        expected: String,
+        /// What was there.
+        got: String,
+    },
+    /// A tensor is missing, unexpected, misshapen or holds values that are not numbers.
+    #[error("tensor {name}: expected {expected}, got {got}")]
+    Tensor {
+        /// The tensor's name in the checkpoint.
+        name: String,
+        /// Shape, type or property that was expected.
+        expected: String,
+        /// What was found.
+        got: String,
+    },
+    /// An argument of a call (or an option of a program) is out of its domain.
+    #[error("{what}: expected {expected}, got {got}")]
+    Argument {
+        /// The argument.
+        what: String,
+        /// Its domain.
+        expected: String,
+        /// What came.
+        got: String,
+    },
+    /// The tokenizer's file is broken, or text could not be encoded.
+    #[error("tokenizer.json: {0}")]
+    Tokenizer(String),
+    /// No adapter, or none that fits the request.
+    #[error("no usable GPU: {0}")]
+    NoAdapter(String),
+    /// The adapter's limits or features are too small for this model or operator.
+    #[error("{device}: {what} needs {need}, the device has {have}")]
+    Limit {
+        /// The adapter's name.
+        device: String,
+        /// Limit or feature, and what for.
+        what: String,
+        /// The need.
+        need: String,
+        /// What there is.
+        have: String,
+    },
+    /// Memory could not be had.
+    #[error("out of memory: {0}")]
+    OutOfMemory(String),
+    /// The device was lost (reset, unplugged, driver restart). Saved sessions stay loadable.
+    #[error("the GPU was lost: {0}; load the model again and restore the session from its last save")]
+    DeviceLost(String),
+    /// The driver or wgpu refused something that should have been valid.
+    #[error("GPU error: {0}")]
+    Gpu(String),
+    /// A saved session's bytes are malformed, or belong to another model or version.
+    #[error("saved session: {0}")]
+    Session(String),
+    /// The feature does not exist in this build or engine.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+}
+
+impl Error {
+    /// An [`Error::Argument`].
+    pub fn argument(what: impl Into<String>, expected: impl ToString, got: impl ToString) -> Self {
+        Self::Argument { what: what.into(), expected: expected.to_string(), got: got.to_string() }
+    }
+    /// An [`Error::Config`].
+    pub fn config(field: impl Into<String>, expected: impl ToString, got: impl ToString) -> Self {
+        Self::Config { field: field.into(), expected: expected.to_string(), got: got.to_string() }
+    }
+    /// An [`Error::Tensor`].
+    pub fn tensor(name: impl Into<String>, expected: impl ToString, got: impl ToString) -> Self {
+        Self::Tensor { name: name.into(), expected: expected.to_string(), got: got.to_string() }
+    }
+    /// An [`Error::Format`].
+    pub fn format(file: impl Into<String>, reason: impl ToString) -> Self {
+        Self::Format { file: file.into(), reason: reason.to_string() }
+    }
+}

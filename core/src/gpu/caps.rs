@@ -1,0 +1,66 @@
+//! What an adapter can do, as far as kernel choice is concerned.
+
+/// Limits and features that decide which kernel variants run. Read once per device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Caps {
+    /// A software adapter (lavapipe, SwiftShader): barriers are dear, register tiles cheap.
+    pub software: bool,
+    /// `SHADER_F16` was requested and granted.
+    pub f16: bool,
+    /// Subgroup operations usable, with the one size that every kernel gets; 0 when absent or of varying size.
+    pub subgroup_size: u32,
+    /// Timestamp queries usable.
+    pub timestamps: bool,
+    /// A 16×16×16 cooperative matrix with f16 operands and f32 accumulation is usable.
+    pub coop16: bool,
+    /// Largest product of workgroup dimensions (256 by default).
+    pub max_invocations: u32,
+    /// Bytes of workgroup memory a kernel may use (16,384 by default).
+    pub workgroup_bytes: u32,
+    /// Storage buffers a kernel may bind (8 by default).
+    pub storage_buffers: u32,
+    /// Largest storage binding in bytes (128 MiB by default).
+    pub max_binding: u64,
+    /// Largest buffer in bytes (256 MiB by default).
+    pub max_buffer: u64,
+    /// Largest workgroup count in one dimension (65,535 by default).
+    pub max_groups: u32,
+}
+
+impl Caps {
+    /// What WebGPU promises on every device: the base variants run within these.
+    pub const WEBGPU_DEFAULT: Self = Self {
+        software: false,
+        f16: false,
+        subgroup_size: 0,
+        timestamps: false,
+        coop16: false,
+        max_invocations: 256,
+        workgroup_bytes: 16_384,
+        storage_buffers: 8,
+        max_binding: 128 << 20,
+        max_buffer: 256 << 20,
+        max_groups: 65_535,
+    };
+
+    pub(super) fn read(device: &wgpu::Device, coop16: bool) -> Self {
+        let limits = device.limits();
+        let features = device.features();
+        let info = device.adapter_info();
+        let one_size = info.subgroup_min_size == info.subgroup_max_size;
+        let subgroups = features.contains(wgpu::Features::SUBGROUP) && one_size;
+        Self {
+            software: info.device_type == wgpu::DeviceType::Cpu,
+            f16: features.contains(wgpu::Features::SHADER_F16),
+            subgroup_size: if subgroups { info.subgroup_min_size } else { 0 },
+            timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+            coop16: coop16 && features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+            max_invocations: limits.max_compute_invocations_per_workgroup,
+            workgroup_bytes: limits.max_compute_workgroup_storage_size,
+            storage_buffers: limits.max_storage_buffers_per_shader_stage,
+            max_binding: limits.max_storage_buffer_binding_size,
+            max_buffer: limits.max_buffer_size,
+            max_groups: limits.max_compute_workgroups_per_dimension,
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! A program: dispatches compiled once (pipelines, bind groups, uniforms) and replayed without any further work.
+
+use std::sync::{Arc, PoisonError};
+
+use deltanet_shaders::{Access, Variant};
+
+use super::buffer::GpuBuffer;
+use super::device::Gpu;
+use crate::error::{Error, Result};
+
+/// One kernel call: *how* an op runs on an adapter.
+#[derive(Clone, Debug)]
+pub struct Dispatch {
+    /// Which kernel, specialised.
+    pub variant: Variant,
+    /// Bytes of its uniform `Params`, if it has one (binding 0).
+    pub params: Vec<u8>,
+    /// Storage buffers in binding order, as indices into the program's buffer table.
+    pub buffers: Vec<usize>,
+    /// Workgroups.
+    pub groups: [u32; 3],
+}
+
+/// A compiled kernel.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    raw: wgpu::ComputePipeline,
+    layout: wgpu::BindGroupLayout,
+    bindings: Vec<Access>,
+}
+
+/// Dispatches bound to buffers, ready to be encoded any number of times.
+#[derive(Debug)]
+pub struct Program {
+    steps: Vec<Step>,
+    _uniforms: Option<GpuBuffer>,
+    /// The bind groups keep the wgpu buffers alive, but a [`GpuBuffer`] destroys its buffer when its last clone goes.
+    _buffers: Vec<GpuBuffer>,
+}
+
+#[derive(Debug)]
+struct Step {
+    label: String,
+    pipeline: Arc<Pipeline>,
+    group: wgpu::BindGroup,
+    groups: [u32; 3],
+}
+
+/// GPU time of one dispatch.
+#[derive(Clone, Debug)]
+pub struct Timing {
+    /// The variant's label.
+    pub label: String,
+    /// Nanoseconds between the start and the end of its pass.
+    pub nanoseconds: f64,
+}
+
+fn pipeline(gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {
+    let lock = || gpu.pipelines().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(p) = lock().get(variant) {
+        return Ok(p.clone());
+    }
+    let label = variant.label();
+    let source = variant.source().map_err(|e| Error::Gpu(e.to_string()))?;
+    let device = gpu.device();
+    let entries: Vec<_> = source
+        .bindings
+        .iter()
+        .enumerate()
+        .map(|(i, access)| wgpu::BindGroupLayoutEntry {
+            binding: i as u32,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: match access {
+                    Access::Uniform => wgpu::BufferBindingType::Uniform,
+                    Access::Read => wgpu::BufferBindingType::Storage { read_only: true },
+                    Access::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
+                },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        })
+        .collect();
+    let layout =
+        device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(&label), entries: &entries });
+    let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: Some(&label),
+        bind_group_layouts: &[Some(&layout)],
+        ..Default::default()
+    });
+    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label: Some(&label),
+        source: wgpu::ShaderSource::Wgsl(source.wgsl.into()),
+    });
+    let raw = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: Some(&label),
+        layout: Some(&pipeline_layout),
+        module: &module,
+        entry_point: Some("main"),
+        compilation_options: wgpu::PipelineCompilationOptions {
+            constants: &[],
+            // Every kernel writes workgroup memory before it reads it.
+            zero_initialize_workgroup_memory: false,
+        },
+        cache: None,
+    });
+    let made = Arc::new(Pipeline { raw, layout, bindings: source.bindings });
+    Ok(lock().entry(variant.clone()).or_insert(made).clone())
+}
+
+impl Program {
+    /// Compiles `dispatches` over the table `buffers`. Pipelines are made in parallel where threads exist, and kept
+    /// by the device for the next program.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] for more workgroups than the device takes; [`Error::Gpu`] for what the driver refuses.
+    pub fn compile(gpu: &Gpu, dispatches: &[Dispatch], buffers: &[GpuBuffer]) -> Result<Self> {
+        let mut distinct: Vec<&Variant> = dispatches.iter().map(|d| &d.variant).collect();
+        distinct.sort();
+        distinct.dedup();
+        #[cfg(not(target_family = "wasm"))]
+        {
+            use rayon::prelude::*;
+            distinct.par_iter().try_for_each(|v| pipeline(gpu, v).map(drop))?;
+        }
+        #[cfg(target_family = "wasm")]
+        for v in distinct {
+            pipeline(gpu, v)?;
+        }
+
+        let align = gpu.device().limits().min_uniform_buffer_offset_alignment as usize;
+        let mut bytes = Vec::new();
+        let mut offsets = Vec::with_capacity(dispatches.len());
+        for d in dispatches {
+            bytes.resize(bytes.len().next_multiple_of(align), 0);
+            offsets.push(bytes.len() as u64);
+            bytes.extend_from_slice(&d.params);
+        }
+        let uniforms = if bytes.is_empty() { None } else { Some(gpu.uniforms(&bytes)?) };
+
+        let mut steps = Vec::with_capacity(dispatches.len());
+        for (d, offset) in dispatches.iter().zip(offsets) {
+            let label = d.variant.label();
+            let most = gpu.caps().max_groups;
+            if d.groups.iter().any(|g| *g > most) {
+                return Err(Error::Limit {
+                    device: gpu.info().name.clone(),
+                    what: label,
+                    need: format!("{:?} workgroups", d.groups),
+                    have: format!("at most {most} a dimension"),
+                });
+            }
+            let pipeline = pipeline(gpu, &d.variant)?;
+            let mut entries = Vec::with_capacity(pipeline.bindings.len());
+            let mut storage = d.buffers.iter();
+            for (i, access) in pipeline.bindings.iter().enumerate() {
+                let resource = if *access == Access::Uniform {
+                    let raw = uniforms.as_ref().ok_or_else(|| Error::Gpu(format!("{label}: no params")))?.raw();
+                    let size = std::num::NonZeroU64::new(d.params.len() as u64);
+                    wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer: raw, offset, size })
+                } else {
+                    let buffer = storage.next().and_then(|b| buffers.get(*b));
+                    let buffer = buffer.ok_or_else(|| Error::Gpu(format!("{label}: binding {i} has no buffer")))?;
+                    buffer.raw().as_entire_binding()
+                };
+                entries.push(wgpu::BindGroupEntry { binding: i as u32, resource });
+            }
+            if storage.next().is_some() {
+                return Err(Error::Gpu(format!("{label}: more buffers than bindings")));
+            }
+            let group = gpu.device().create_bind_group(&wgpu::BindGroupDescriptor {
+                label: Some(&label),
+                layout: &pipeline.layout,
+                entries: &entries,
+            });
+            steps.push(Step { label, pipeline, group, groups: d.groups });
+        }
+        gpu.check()?;
+        Ok(Self { steps, _uniforms: uniforms, _buffers: buffers.to_vec() })
+    }
+
+    /// Number of dispatches.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+    /// Whether there is nothing to run.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Encodes all dispatches into one pass. wgpu orders dispatches that touch the same buffers.
+    pub fn encode(&self, encoder: &mut wgpu::CommandEncoder) {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        self.encode_into(&mut pass);
+    }
+
+    /// Encodes all dispatches into a pass that the caller has begun.
+    pub fn encode_into(&self, pass: &mut wgpu::ComputePass<'_>) {
+        for s in &self.steps {
+            if s.groups.contains(&0) {
+                continue;
+            }
+            pass.set_pipeline(&s.pipeline.raw);
+            pass.set_bind_group(0, &s.group, &[]);
+            pass.dispatch_workgroups(s.groups[0], s.groups[1], s.groups[2]);
+        }
+    }
+
+    /// Runs the program once with a timestamp pair around every dispatch.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the device has no timestamps.
+    pub async fn profile(&self, gpu: &Gpu) -> Result<Vec<Timing>> {
+        if !gpu.caps().timestamps {
+            return Err(Error::Unsupported(format!("{} has no timestamp queries", gpu.info().name)));
+        }
+        let period = f64::from(gpu.queue().get_timestamp_period());
+        let mut out = Vec::with_capacity(self.steps.len());
+        // A query set holds at most 4,096 queries.
+        for steps in self.steps.chunks(2048) {
+            let count = 2 * steps.len() as u32;
+            let set = gpu.device().create_query_set(&wgpu::QuerySetDescriptor {
+                label: Some("profile"),
+                ty: wgpu::QueryType::Timestamp,
+                count,
+            });
+            let size = u64::from(count) * 8;
+            let resolve = gpu.device().create_buffer(&wgpu::BufferDescriptor {
+                label: Some("profile"),
+                size,
+                usage: wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC,
+                mapped_at_creation: false,
+            });
+            let staging = gpu.device().create_buffer(&wgpu::BufferDescriptor {
+                label: Some("profile"),
+                size,
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            });
+            let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            for (i, s) in steps.iter().enumerate() {
+                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
+                    label: None,
+                    timestamp_writes: Some(wgpu::ComputePassTimestampWrites {
+                        query_set: &set,
+                        beginning_of_pass_write_index: Some(2 * i as u32),
+                        end_of_pass_write_index: Some(2 * i as u32 + 1),
+                    }),
+                });
+                pass.set_pipeline(&s.pipeline.raw);
+                pass.set_bind_group(0, &s.group, &[]);
+                pass.dispatch_workgroups(s.groups[0], s.groups[1], s.groups[2]);
+            }
+            encoder.resolve_query_set(&set, 0..count, &resolve, 0);
+            encoder.copy_buffer_to_buffer(&resolve, 0, &staging, 0, size);
+            gpu.queue().submit([encoder.finish()]);
+            let bytes = gpu.map(staging, size).await?;
+            for (s, pair) in steps.iter().zip(bytes.chunks_exact(16)) {
+                let tick =
+                    |at: usize| pair.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
+                let ticks = tick(8).saturating_sub(tick(0));
+                out.push(Timing { label: s.label.clone(), nanoseconds: ticks as f64 * period });
+            }
+        }
+        Ok(out)
+    }
+}
+
+impl Gpu {
+    fn uniforms(&self, bytes: &[u8]) -> Result<GpuBuffer> {
+        let raw = self.device().create_buffer(&wgpu::BufferDescriptor {
+            label: Some("params"),
+            size: (bytes.len() as u64).next_multiple_of(16),
+            usage: wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let buffer = self.count(raw);
+        self.write(&buffer, 0, bytes);
+        Ok(buffer)
+    }
+}

@@ -1,0 +1,14 @@
+//! Delta-rule sequence models on any GPU, and on the CPU.
+
+pub mod checkpoint;
+pub mod delta;
+mod error;
+pub mod gpu;
+pub mod model;
+pub mod ops;
+pub mod plan;
+pub mod rule;
+pub mod sampler;
+
+pub use error::{Error, Result};
+pub use rule::Rule;

@@ -1,0 +1,14 @@
+//! WGSL compute shaders of the delta-rule family.
+//!
+//! Three things live here, and no GPU library: the shaders (`wgsl/`, one kernel a file), the uniform structs they
+//! read ([`params`]), and the list of variants that ship ([`shipped`]). A [`Variant`] is a kernel with consts, flags
+//! and features; [`Variant::source`] gives its complete WGSL.
+
+mod kernels;
+pub mod params;
+mod preprocess;
+mod variant;
+
+pub use kernels::Kernel;
+pub use preprocess::PreprocessError;
+pub use variant::{Access, Features, Source, Variant};

@@ -1,0 +1,141 @@
+//! A shader variant: one kernel file, specialised by text.
+
+use crate::kernels::Kernel;
+use crate::preprocess::{PreprocessError, preprocess};
+
+/// Optional device features that a variant uses. A base variant uses none.
+#[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Features {
+    /// `enable f16;` and 16-bit storage.
+    pub f16: bool,
+    /// Subgroup operations.
+    pub subgroups: bool,
+    /// `enable wgpu_cooperative_matrix;`
+    pub cooperative_matrix: bool,
+}
+
+/// One specialisation of one kernel: everything that decides its text, and nothing else.
+///
+/// Head dims and tile sizes are textual `const`s because WGSL cannot size a register array by an `override`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Variant {
+    /// Which kernel.
+    pub kernel: Kernel,
+    /// `const NAME: u32 = VALUE;` lines, prepended in this order. Non-zero ones are also defined for `#ifdef`.
+    pub consts: Vec<(&'static str, u32)>,
+    /// Names for `#ifdef`.
+    pub flags: Vec<&'static str>,
+    /// Features that the text uses.
+    pub features: Features,
+}
+
+/// How a kernel uses one binding.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Access {
+    /// `var<uniform>`
+    Uniform,
+    /// `var<storage, read>`
+    Read,
+    /// `var<storage, read_write>`
+    ReadWrite,
+}
+
+/// A variant's WGSL with what a host needs to bind it.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Complete WGSL. The entry point is `main`.
+    pub wgsl: String,
+    /// Access of `@group(0) @binding(i)`, dense from 0.
+    pub bindings: Vec<Access>,
+}
+
+impl Variant {
+    /// A base variant of `kernel`.
+    pub fn new(kernel: Kernel) -> Self {
+        Self { kernel, consts: Vec::new(), flags: Vec::new(), features: Features::default() }
+    }
+    /// Adds `const name: u32 = value;`.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: u32) -> Self {
+        self.consts.push((name, value));
+        self
+    }
+    /// Defines `name` for `#ifdef` when `on`.
+    #[must_use]
+    pub fn flag(mut self, name: &'static str, on: bool) -> Self {
+        if on {
+            self.flags.push(name);
+        }
+        self
+    }
+    /// Sets the features that the text uses.
+    #[must_use]
+    pub fn features(mut self, features: Features) -> Self {
+        self.features = features;
+        self
+    }
+    /// The value of a const, if set.
+    pub fn get(&self, name: &str) -> Option<u32> {
+        self.consts.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)
+    }
+    /// A short label for pipelines, listings and errors: `delta/step K=64 V=64 GATED`.
+    pub fn label(&self) -> String {
+        use std::fmt::Write;
+        let mut s = self.kernel.path().to_string();
+        for (n, v) in &self.consts {
+            let _ = write!(s, " {n}={v}");
+        }
+        for f in &self.flags {
+            let _ = write!(s, " {f}");
+        }
+        s
+    }
+    /// The complete WGSL text and its bindings.
+    pub fn source(&self) -> Result<Source, PreprocessError> {
+        let body = preprocess(self.kernel.path(), &self.consts, &self.flags)?;
+        let mut wgsl = String::with_capacity(body.len() + 512);
+        // `enable` directives must come before everything else.
+        if self.features.f16 {
+            wgsl.push_str("enable f16;\n");
+        }
+        if self.features.cooperative_matrix {
+            wgsl.push_str("enable wgpu_cooperative_matrix;\n");
+        }
+        for (name, value) in &self.consts {
+            wgsl.push_str(&format!("const {name}: u32 = {value}u;\n"));
+        }
+        wgsl.push_str(&body);
+        let bindings = bindings(self.kernel.path(), &wgsl)?;
+        Ok(Source { wgsl, bindings })
+    }
+}
+
+/// Reads the `@group(0) @binding(i) var<..>` lines. One declaration a line, dense from 0: a rule of this crate that
+/// the tests check against naga's own reading.
+fn bindings(file: &str, wgsl: &str) -> Result<Vec<Access>, PreprocessError> {
+    let mut found: Vec<(usize, Access)> = Vec::new();
+    for line in wgsl.lines() {
+        let Some(rest) = line.trim_start().strip_prefix("@group(0) @binding(") else { continue };
+        let bad = || PreprocessError::Binding { file: file.into(), line: line.into() };
+        let (index, rest) = rest.split_once(')').ok_or_else(bad)?;
+        let index = index.trim().parse().map_err(|_| bad())?;
+        let rest = rest.trim_start();
+        let access = if rest.starts_with("var<uniform>") {
+            Access::Uniform
+        } else if rest.starts_with("var<storage, read>") {
+            Access::Read
+        } else if rest.starts_with("var<storage, read_write>") {
+            Access::ReadWrite
+        } else {
+            return Err(bad());
+        };
+        found.push((index, access));
+    }
+    found.sort_by_key(|(i, _)| *i);
+    for (want, (got, _)) in found.iter().enumerate() {
+        if want != *got {
+            return Err(PreprocessError::Sparse { file: file.into(), missing: want });
+        }
+    }
+    Ok(found.into_iter().map(|(_, a)| a).collect())
+}
