@@ -91,18 +91,44 @@ pub enum Error {
 impl Error {
     /// An [`Error::Argument`].
     pub fn argument(what: impl Into<String>, expected: impl ToString, got: impl ToString) -> Self {
-        Self::Argument { what: what.into(), expected: expected.to_string(), got: got.to_string() }
+        Self::Argument {
+            what: one_line(what),
+            expected: one_line(expected.to_string()),
+            got: one_line(got.to_string()),
+        }
     }
     /// An [`Error::Config`].
     pub fn config(field: impl Into<String>, expected: impl ToString, got: impl ToString) -> Self {
-        Self::Config { field: field.into(), expected: expected.to_string(), got: got.to_string() }
+        Self::Config {
+            field: one_line(field),
+            expected: one_line(expected.to_string()),
+            got: one_line(got.to_string()),
+        }
     }
     /// An [`Error::Tensor`].
     pub fn tensor(name: impl Into<String>, expected: impl ToString, got: impl ToString) -> Self {
-        Self::Tensor { name: name.into(), expected: expected.to_string(), got: got.to_string() }
+        Self::Tensor { name: one_line(name), expected: one_line(expected.to_string()), got: one_line(got.to_string()) }
     }
     /// An [`Error::Format`].
     pub fn format(file: impl Into<String>, reason: impl ToString) -> Self {
-        Self::Format { file: file.into(), reason: reason.to_string() }
+        Self::Format { file: one_line(file), reason: one_line(reason.to_string()) }
     }
+}
+
+/// Keeps text that comes from a file on one short line: control characters are escaped, and what is longer than 200
+/// characters is cut.
+pub(crate) fn one_line(text: impl Into<String>) -> String {
+    const MOST: usize = 200;
+    let text = text.into();
+    if text.chars().nth(MOST).is_none() && !text.chars().any(char::is_control) {
+        return text;
+    }
+    let mut line = String::new();
+    for c in text.chars().take(MOST) {
+        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+    }
+    if text.chars().nth(MOST).is_some() {
+        line.push('…');
+    }
+    line
 }

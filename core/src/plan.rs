@@ -44,6 +44,8 @@ pub struct Plan {
     pub rows: usize,
     /// Ops in order.
     pub ops: Vec<Op>,
+    /// What each op is in its model, for listings: `layers.3 q|k|v|g|a|b`. As long as `ops`, or empty.
+    pub labels: Vec<String>,
     /// Buffers, by [`BufId`].
     pub buffers: Vec<BufSpec>,
     /// `[rows or 1, vocab]`: written by the last op.
