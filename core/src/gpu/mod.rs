@@ -2,6 +2,7 @@
 
 mod buffer;
 mod caps;
+pub mod delta;
 mod device;
 mod program;
 
