@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod delta;
+pub mod engine;
 mod error;
 pub mod gpu;
 pub mod model;

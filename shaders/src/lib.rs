@@ -4,6 +4,7 @@
 //! read ([`params`]), and the list of variants that ship ([`shipped`]). A [`Variant`] is a kernel with consts, flags
 //! and features; [`Variant::source`] gives its complete WGSL.
 
+pub mod head;
 mod kernels;
 pub mod params;
 mod preprocess;
