@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod delta;
+mod device;
 pub mod engine;
 mod error;
 pub mod gpu;
@@ -11,5 +12,6 @@ pub mod plan;
 pub mod rule;
 pub mod sampler;
 
+pub use device::{Device, DeviceRequest};
 pub use error::{Error, Result};
 pub use rule::Rule;

@@ -31,8 +31,12 @@ files! {
     kernels {
         /// Embedding rows of token ids.
         Embed = "linear/embed",
+        /// Draws a token a row: filters, exponential race, end of text.
+        Draw = "sample/draw",
     }
     shared {
+        "common/head",
+        "common/threefry",
         "common/weights",
     }
 }

@@ -1,1 +1,4 @@
-//! Placeholder.
+//! Harness of the integration tests.
+
+pub mod devices;
+pub mod random;
