@@ -59,7 +59,7 @@ pub struct Inputs<'a> {
 }
 
 /// Options of one call.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Options {
     /// σ, applied to the queries once. `None`: `K^-1/2`.
     pub scale: Option<f32>,
@@ -69,12 +69,6 @@ pub struct Options {
     pub chunk_states: bool,
     /// Chunk length, a power of two from 16 to 64; `None` lets the engine choose.
     pub chunk: Option<usize>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { scale: None, l2norm: false, chunk_states: false, chunk: None }
-    }
 }
 
 /// What one call returns.
@@ -130,7 +124,7 @@ impl Shape {
         if !(1..=256).contains(&key_dim) {
             return Err(Error::argument("key_dim", "1 to 256", key_dim));
         }
-        if value_heads % heads != 0 {
+        if !value_heads.is_multiple_of(heads) {
             return Err(Error::argument("value_heads", format!("a multiple of {heads} heads"), value_heads));
         }
         if let Some(c) = options.chunk
