@@ -1,6 +1,7 @@
 //! Delta-rule sequence models on any GPU, and on the CPU.
 
 pub mod checkpoint;
+pub mod cpu;
 pub mod delta;
 mod device;
 pub mod engine;
