@@ -1,0 +1,279 @@
+//! A model loaded on a device, ready for sessions.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::checkpoint::Checkpoint;
+use crate::device::Device;
+use crate::engine::{DecodeRow, Emit, SlotState};
+use crate::error::{Error, Result};
+use crate::model::Spec;
+use crate::pending::{cpu, gpu};
+use crate::session::Session;
+use crate::tokenizer::Tokenizer;
+
+/// How a model is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Most sessions alive at once. Each takes three slots of state: its own, and two to roll back to.
+    pub sessions: usize,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { sessions: 4 }
+    }
+}
+
+/// How far loading is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is going on.
+    pub stage: Stage,
+    /// Bytes done.
+    pub done: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+/// Stages of loading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Weights are read and checked.
+    Checking,
+    /// Weights go to the GPU.
+    Uploading,
+}
+
+/// A language model on a device. Clones share it; [`Model::session`] makes independent readers of it.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) tokenizer: Option<Tokenizer>,
+    pub(crate) device: Device,
+    runner: Mutex<Runner>,
+    free: Mutex<Vec<usize>>,
+    sessions: usize,
+}
+
+/// The engine's half. No method waits for a GPU: what must be waited for is a future that owns what it needs.
+#[derive(Debug)]
+pub(crate) enum Runner {
+    Cpu(cpu::Runner),
+    Gpu(gpu::Runner),
+}
+
+/// A run of decode steps whose tokens can be awaited.
+pub(crate) enum Ticket {
+    Ready(Vec<Vec<Emit>>),
+    Gpu(gpu::Ticket),
+}
+
+impl Model {
+    /// Loads a checkpoint directory: `config.json`, `*.safetensors`, and `tokenizer.json` if there is one.
+    ///
+    /// # Errors
+    /// Anything wrong with the files, or a device too small for the model.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn open(directory: impl AsRef<std::path::Path>, device: &Device) -> Result<Self> {
+        let checkpoint = Checkpoint::open(directory.as_ref())?;
+        Self::load(&checkpoint, device, LoadOptions::default(), &mut |_| ())
+    }
+
+    /// Loads a checkpoint, telling `progress` how far it is.
+    pub fn load(
+        checkpoint: &Checkpoint,
+        device: &Device,
+        options: LoadOptions,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self> {
+        let mut checking = |done, total| progress(Progress { stage: Stage::Checking, done, total });
+        let spec = Spec::from_checkpoint(checkpoint, &mut checking)?;
+        let tokenizer = checkpoint.tokenizer().map(Tokenizer::from_bytes).transpose()?;
+        if let Some(tokenizer) = &tokenizer {
+            tokenizer.check_fits(spec.vocab)?;
+        }
+        Self::from_spec(Arc::new(spec), tokenizer, device, options, progress)
+    }
+
+    /// Puts a model on a device whose weights may come from anywhere.
+    pub fn from_spec(
+        spec: Arc<Spec>,
+        tokenizer: Option<Tokenizer>,
+        device: &Device,
+        options: LoadOptions,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self> {
+        if !(1..=4096).contains(&options.sessions) {
+            return Err(Error::argument("sessions", "1 to 4096", options.sessions));
+        }
+        let slots = 3 * options.sessions;
+        let runner = match device {
+            Device::Cpu { threads, .. } => {
+                let threads = *threads;
+                let _ = threads;
+                Runner::Cpu(cpu::Runner::new(spec.clone(), slots)?)
+            }
+            Device::Gpu(_) => {
+                let mut uploading = |done, total| progress(Progress { stage: Stage::Uploading, done, total });
+                let _: &mut dyn FnMut(u64, u64) = &mut uploading;
+                Runner::Gpu(gpu::Runner::new(spec.clone(), slots)?)
+            }
+        };
+        let inner = Inner {
+            spec,
+            tokenizer,
+            device: device.clone(),
+            runner: Mutex::new(runner),
+            // Handed out from the end: low slots first.
+            free: Mutex::new((0..slots).rev().collect()),
+            sessions: options.sessions,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// A new, empty session.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] when as many sessions as the model was loaded for are alive.
+    pub fn session(&self) -> Result<Session> {
+        Session::new(self.clone())
+    }
+
+    /// Architecture, sizes, weights.
+    pub fn spec(&self) -> &Spec {
+        &self.inner.spec
+    }
+    /// The tokenizer, if the checkpoint has one.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.inner.tokenizer.as_ref()
+    }
+    /// The tokenizer, or an error that says there is none.
+    pub fn require_tokenizer(&self) -> Result<&Tokenizer> {
+        let none = || Error::Tokenizer("this checkpoint has none: feed token ids instead of text".into());
+        self.inner.tokenizer.as_ref().ok_or_else(none)
+    }
+    /// Where it runs.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    pub(crate) fn runner(&self) -> MutexGuard<'_, Runner> {
+        self.inner.runner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn take_slots(&self) -> Result<[usize; 3]> {
+        let mut free = self.inner.free.lock().unwrap_or_else(PoisonError::into_inner);
+        match (free.pop(), free.pop(), free.pop()) {
+            (Some(a), Some(b), Some(c)) => Ok([a, b, c]),
+            _ => {
+                let n = self.inner.sessions;
+                Err(Error::argument("sessions", format!("at most {n} alive (LoadOptions::sessions)"), n + 1))
+            }
+        }
+    }
+
+    pub(crate) fn give_slots(&self, slots: [usize; 3]) {
+        let mut free = self.inner.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.extend(slots.iter().rev());
+    }
+
+    /// Waits for a future of this model's device.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn wait<F: Future>(&self, future: F) -> F::Output {
+        match &self.inner.device {
+            Device::Gpu(gpu) => gpu.wait(future),
+            Device::Cpu { .. } => pollster::block_on(future),
+        }
+    }
+}
+
+impl Runner {
+    pub(crate) fn clear(&mut self, slot: usize) -> Result<()> {
+        match self {
+            Self::Cpu(r) => r.clear(slot),
+            Self::Gpu(r) => r.clear(slot),
+        }
+    }
+    pub(crate) fn copy(&mut self, from: usize, to: usize) -> Result<()> {
+        match self {
+            Self::Cpu(r) => r.copy(from, to),
+            Self::Gpu(r) => r.copy(from, to),
+        }
+    }
+    pub(crate) fn prefill(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
+        match self {
+            Self::Cpu(r) => r.prefill(slot, tokens),
+            Self::Gpu(r) => r.prefill(slot, tokens),
+        }
+    }
+    pub(crate) fn decode(&mut self, rows: &[DecodeRow], steps: usize) -> Result<Ticket> {
+        Ok(match self {
+            Self::Cpu(r) => Ticket::Ready(r.decode(rows, steps)?),
+            Self::Gpu(r) => Ticket::Gpu(r.decode(rows, steps)?),
+        })
+    }
+    pub(crate) fn import(&mut self, slot: usize, state: &SlotState) -> Result<()> {
+        match self {
+            Self::Cpu(r) => r.import(slot, state),
+            Self::Gpu(r) => r.import(slot, state),
+        }
+    }
+    /// Whether steps run while the host does something else.
+    pub(crate) fn runs_ahead(&self) -> bool {
+        matches!(self, Self::Gpu(_))
+    }
+    /// Most steps a run.
+    pub(crate) fn max_steps(&self) -> usize {
+        match self {
+            Self::Cpu(_) => 1,
+            Self::Gpu(r) => r.max_steps(),
+        }
+    }
+}
+
+/// What is waited for must not hold the runner: other sessions go on meanwhile. So every future is made under the lock
+/// and awaited without it.
+impl Model {
+    pub(crate) async fn read(&self, ticket: Ticket) -> Result<Vec<Vec<Emit>>> {
+        let pending = match (&*self.runner(), ticket) {
+            (Runner::Gpu(r), Ticket::Gpu(ticket)) => r.read(ticket),
+            (_, Ticket::Ready(emits)) => return Ok(emits),
+            (Runner::Cpu(_), Ticket::Gpu(_)) => return Err(Error::Gpu("a ticket of another engine".into())),
+        };
+        pending
+    }
+    pub(crate) async fn logits(&self, slot: usize) -> Result<Vec<f32>> {
+        let pending = match &*self.runner() {
+            Runner::Cpu(r) => return r.logits(slot),
+            Runner::Gpu(r) => r.logits(slot),
+        };
+        pending
+    }
+    /// At most [`Model::score_rows`] tokens.
+    pub(crate) async fn score(&self, slot: usize, tokens: &[u32]) -> Result<Vec<f32>> {
+        let pending = match &mut *self.runner() {
+            Runner::Cpu(r) => return r.score(slot, tokens),
+            Runner::Gpu(r) => r.score(slot, tokens),
+        };
+        pending
+    }
+    pub(crate) async fn export(&self, slot: usize) -> Result<SlotState> {
+        let pending = match &*self.runner() {
+            Runner::Cpu(r) => return r.export(slot),
+            Runner::Gpu(r) => r.export(slot),
+        };
+        pending
+    }
+    /// Most rows that one [`Model::score`] takes.
+    pub(crate) fn score_rows(&self) -> usize {
+        match &*self.runner() {
+            Runner::Cpu(r) => r.score_rows(),
+            Runner::Gpu(r) => r.score_rows(),
+        }
+    }
+}
