@@ -33,10 +33,31 @@ files! {
         Embed = "linear/embed",
         /// Draws a token a row: filters, exponential race, end of text.
         Draw = "sample/draw",
+        /// Queries and keys of a delta rule: padded, normalised; Longhorn's β.
+        DeltaPrepare = "delta/prepare",
+        /// Preconditioner: what each chunk adds to the running sums.
+        PrecondSums = "delta/precond/sums",
+        /// Preconditioner: the running sums before each chunk.
+        PrecondCarry = "delta/precond/carry",
+        /// Preconditioner: write keys.
+        PrecondApply = "delta/precond/apply",
+        /// The delta rule token by token.
+        DeltaStep = "delta/step",
+        /// Chunkwise: a chunk's products with itself, and its decays.
+        ChunkGram = "delta/chunk/gram",
+        /// Chunkwise: triangular inverse.
+        ChunkInvert = "delta/chunk/invert",
+        /// Chunkwise: U and W.
+        ChunkSolve = "delta/chunk/solve",
+        /// Chunkwise: the scan over chunks, and the outputs.
+        ChunkScan = "delta/chunk/scan",
     }
     shared {
         "common/head",
         "common/threefry",
         "common/weights",
+        "delta/params",
+        "delta/precond/gates",
+        "delta/chunk/layout",
     }
 }

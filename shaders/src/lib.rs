@@ -4,12 +4,15 @@
 //! read ([`params`]), and the list of variants that ship ([`shipped`]). A [`Variant`] is a kernel with consts, flags
 //! and features; [`Variant::source`] gives its complete WGSL.
 
+pub mod delta;
 pub mod head;
 mod kernels;
 pub mod params;
 mod preprocess;
+mod shipped;
 mod variant;
 
 pub use kernels::Kernel;
 pub use preprocess::PreprocessError;
+pub use shipped::{Needs, Shipped, shipped};
 pub use variant::{Access, Features, Source, Variant};

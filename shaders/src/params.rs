@@ -1,20 +1,58 @@
-//! Uniform structs, one for each kernel that has one. Field for field the WGSL `Params`; the tests compare offsets.
-//! All fields are `u32` or `f32`, so that Rust's layout is WGSL's.
+//! Uniform structs, one for each kernel that has one. Field for field the WGSL `Params`; the tests compare names and
+//! offsets through [`Uniform::FIELDS`]. All fields are `u32` or `f32`, so that Rust's layout is WGSL's.
 
-use bytemuck::{Pod, Zeroable};
+/// A field of a uniform struct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name, the same in WGSL.
+    pub name: &'static str,
+    /// Bytes from the start.
+    pub offset: usize,
+    /// Bytes.
+    pub size: usize,
+}
 
-/// `sample/draw`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub struct DrawParams {
-    /// Vocabulary.
-    pub vocab: u32,
-    /// Words a slot in `heads`: [`crate::head::HeadLayout::stride`].
-    pub stride: u32,
-    /// Start of the seen mask in a slot.
-    pub seen: u32,
-    /// Start of the logits in a slot.
-    pub logits: u32,
-    /// Emits a row.
-    pub max_steps: u32,
+/// A uniform struct that lists its fields, for the comparison with the shader's.
+pub trait Uniform: bytemuck::Pod {
+    /// Fields in order.
+    const FIELDS: &'static [Field];
+}
+
+/// Declares `#[repr(C)]` uniform structs together with their [`Uniform::FIELDS`].
+macro_rules! uniforms {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+        #[repr(C)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $ty,)* }
+
+        impl $crate::params::Uniform for $name {
+            const FIELDS: &'static [$crate::params::Field] = &[$($crate::params::Field {
+                name: stringify!($field),
+                offset: std::mem::offset_of!($name, $field),
+                size: size_of::<$ty>(),
+            },)*];
+        }
+    )*};
+}
+pub(crate) use uniforms;
+
+mod delta;
+
+pub use delta::DeltaParams;
+
+uniforms! {
+    /// `sample/draw`.
+    DrawParams {
+        /// Vocabulary.
+        vocab: u32,
+        /// Words a slot in `heads`: [`crate::head::HeadLayout::stride`].
+        stride: u32,
+        /// Start of the seen mask in a slot.
+        seen: u32,
+        /// Start of the logits in a slot.
+        logits: u32,
+        /// Emits a row.
+        max_steps: u32,
+    }
 }

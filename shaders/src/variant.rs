@@ -104,9 +104,20 @@ impl Variant {
         for (name, value) in &self.consts {
             wgsl.push_str(&format!("const {name}: u32 = {value}u;\n"));
         }
-        wgsl.push_str(&body);
+        number_bindings(&body, &mut wgsl);
         let bindings = bindings(self.kernel.path(), &wgsl)?;
         Ok(Source { wgsl, bindings })
+    }
+}
+
+/// Copies `body`, giving each `@binding(auto)` the next number in order of the text. Kernels whose buffers depend on
+/// flags use it; hosts pass the buffers in the same order.
+fn number_bindings(body: &str, out: &mut String) {
+    let mut parts = body.split("@binding(auto)");
+    out.push_str(parts.next().unwrap_or_default());
+    for (i, part) in parts.enumerate() {
+        out.push_str(&format!("@binding({i})"));
+        out.push_str(part);
     }
 }
 

@@ -1,0 +1,127 @@
+//! Variants of the delta-rule kernels, by the parts that a rule has.
+//!
+//! A rule's flags: `DECAY` with `HEAD` or `CHANNEL`, `DELTA`, `BETA_GIVEN`, `WRITE_KEY`. Each constructor takes only
+//! what its kernel depends on, so that rules share variants where they can. Storage buffers are bound in the order of
+//! the kernel's text.
+
+use crate::kernels::Kernel;
+use crate::variant::Variant;
+
+/// How the state fades.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Decay {
+    /// Not at all.
+    None,
+    /// One number a head.
+    Head,
+    /// One a channel.
+    Channel,
+}
+
+/// The parts of a rule that kernels are specialised by.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Parts {
+    /// Decay.
+    pub decay: Decay,
+    /// Whether the value read back is subtracted.
+    pub delta: bool,
+    /// Whether β is an input (Longhorn's is made by [`prepare`]).
+    pub beta: bool,
+    /// Whether the write key is a tensor of its own.
+    pub write_key: bool,
+}
+
+impl Parts {
+    fn flags(self, variant: Variant) -> Variant {
+        self.decay_flags(variant)
+            .flag("DELTA", self.delta)
+            .flag("BETA_GIVEN", self.beta)
+            .flag("WRITE_KEY", self.write_key)
+    }
+    fn decay_flags(self, variant: Variant) -> Variant {
+        variant
+            .flag("DECAY", self.decay != Decay::None)
+            .flag("HEAD", self.decay == Decay::Head)
+            .flag("CHANNEL", self.decay == Decay::Channel)
+    }
+}
+
+/// K as kernels see it: a multiple of 4.
+pub fn padded(dim: u32) -> u32 {
+    dim.next_multiple_of(4)
+}
+
+/// f32 elements of a chunk's `pair` block, see `delta/chunk/layout`.
+pub fn pair_words(chunk: u32, key_dim: u32, decay: Decay) -> u32 {
+    let keeps = if decay == Decay::Channel { padded(key_dim) } else { 4 };
+    2 * chunk * chunk + 4 * chunk + keeps
+}
+
+/// `delta/prepare`: groups (⌈H/4⌉, rows).
+pub fn prepare(key_dim: u32, normalise: bool, longhorn: bool) -> Variant {
+    Variant::new(Kernel::DeltaPrepare)
+        .with("K", padded(key_dim))
+        .flag("NORMALISE", normalise)
+        .flag("LONGHORN", longhorn)
+}
+
+/// `delta/precond/sums`: groups (⌈H·K/64⌉, chunks).
+pub fn precond_sums(key_dim: u32) -> Variant {
+    Variant::new(Kernel::PrecondSums).with("K", padded(key_dim))
+}
+
+/// `delta/precond/carry`: groups (⌈H·K/64⌉, sequences).
+pub fn precond_carry(key_dim: u32, chunk: u32) -> Variant {
+    Variant::new(Kernel::PrecondCarry).with("K", padded(key_dim)).with("C", chunk)
+}
+
+/// `delta/precond/apply`: groups (⌈H·K/64⌉, chunks or sequences).
+pub fn precond_apply(key_dim: u32, chunked: bool) -> Variant {
+    Variant::new(Kernel::PrecondApply).with("K", padded(key_dim)).flag("CHUNKED", chunked)
+}
+
+/// `delta/step`: groups (⌈V/columns⌉, HV, sequences), `split` threads a column.
+pub fn step(parts: Parts, key_dim: u32, columns: u32, split: u32) -> Variant {
+    let variant =
+        Variant::new(Kernel::DeltaStep).with("K", padded(key_dim)).with("BV", columns).with("SPLIT", split);
+    parts.flags(variant)
+}
+
+/// `delta/chunk/gram`: groups (HV, chunks).
+pub fn gram(parts: Parts, key_dim: u32, chunk: u32) -> Variant {
+    parts.flags(Variant::new(Kernel::ChunkGram).with("K", padded(key_dim)).with("C", chunk))
+}
+
+/// `delta/chunk/invert`: groups (HV, chunks). Only with the delta term.
+pub fn invert(parts: Parts, key_dim: u32, chunk: u32) -> Variant {
+    let variant = Variant::new(Kernel::ChunkInvert).with("C", chunk);
+    // K only decides the size of a block with channel decays.
+    if parts.decay == Decay::Channel { variant.with("K", padded(key_dim)).flag("CHANNEL", true) } else { variant }
+}
+
+/// `delta/chunk/solve`: groups (⌈V/64⌉, and with the delta term ⌈K/64⌉ more; chunks; HV).
+pub fn solve(parts: Parts, key_dim: u32, chunk: u32) -> Variant {
+    Variant::new(Kernel::ChunkSolve)
+        .with("K", padded(key_dim))
+        .with("C", chunk)
+        .flag("CHANNEL", parts.decay == Decay::Channel)
+        .flag("DELTA", parts.delta)
+}
+
+/// `delta/chunk/scan`: groups (⌈V/columns⌉, HV, sequences), `slice` channels of W and Q at a time.
+pub fn scan(parts: Parts, key_dim: u32, chunk: u32, columns: u32, slice: u32, states: bool) -> Variant {
+    Variant::new(Kernel::ChunkScan)
+        .with("K", padded(key_dim))
+        .with("C", chunk)
+        .with("BV", columns)
+        .with("KB", slice)
+        .flag("CHANNEL", parts.decay == Decay::Channel)
+        .flag("DELTA", parts.delta)
+        .flag("WRITE_KEY", parts.write_key && parts.decay != Decay::Channel)
+        .flag("STATES", states)
+}
+
+/// Bytes of workgroup memory of [`scan`].
+pub fn scan_bytes(key_dim: u32, chunk: u32, columns: u32, slice: u32) -> u32 {
+    4 * (padded(key_dim) * columns + chunk * columns + 2 * chunk * (slice + 1))
+}

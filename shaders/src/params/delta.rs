@@ -1,0 +1,73 @@
+//! Params of `delta/**`.
+
+super::uniforms! {
+    /// `delta/params`: sizes and places of one delta-rule call, the same for all of its kernels. Strides are f32
+    /// elements from row to row, places the first column. Rows of q and k are heads of `q_head` and `k_head`
+    /// elements; of the other tensors, heads follow one another.
+    DeltaParams {
+        /// H.
+        heads: u32,
+        /// HV.
+        value_heads: u32,
+        /// HV / H.
+        group: u32,
+        /// K of the state; the kernels' const K is this rounded up to 4.
+        key_dim: u32,
+        /// V.
+        value_dim: u32,
+        /// V rounded up to 4: columns of U.
+        value_pad: u32,
+        /// Rows of the run's buffers.
+        rows: u32,
+        /// σ.
+        scale: f32,
+        /// Queries.
+        q_stride: u32,
+        /// Queries.
+        q_at: u32,
+        /// Queries.
+        q_head: u32,
+        /// Read keys.
+        k_stride: u32,
+        /// Read keys.
+        k_at: u32,
+        /// Read and write keys.
+        k_head: u32,
+        /// From a read key to its write key, in the same buffer.
+        kt_at: u32,
+        /// Values.
+        v_stride: u32,
+        /// Values.
+        v_at: u32,
+        /// Write strength β.
+        b_stride: u32,
+        /// Write strength β.
+        b_at: u32,
+        /// Log decay.
+        g_stride: u32,
+        /// Log decay.
+        g_at: u32,
+        /// Output.
+        o_stride: u32,
+        /// Output.
+        o_at: u32,
+        /// Elements a state slot.
+        s_words: u32,
+        /// S in it.
+        s_at: u32,
+        /// Elements a slot of the preconditioner's sums.
+        a_words: u32,
+        /// The sums in it.
+        a_at: u32,
+        /// Preconditioner: write strength of the sums.
+        pb_stride: u32,
+        /// Preconditioner: write strength of the sums.
+        pb_at: u32,
+        /// Preconditioner: log decay of the sums.
+        pg_stride: u32,
+        /// Preconditioner: log decay of the sums.
+        pg_at: u32,
+        /// Preconditioner: μ.
+        mu_at: u32,
+    }
+}

@@ -1,0 +1,72 @@
+//! Variants of `delta/**`: every combination of a rule's parts, with dims that are small, odd, usual and largest.
+
+use super::{Needs, Shipped};
+use crate::delta::{
+    Decay, Parts, gram, invert, precond_apply, precond_carry, precond_sums, prepare, scan, scan_bytes, solve, step,
+};
+use crate::params::DeltaParams;
+use crate::variant::Variant;
+
+const KEY_DIMS: [u32; 4] = [4, 60, 128, 256];
+
+fn parts() -> Vec<Parts> {
+    let mut all = Vec::new();
+    for decay in [Decay::None, Decay::Head, Decay::Channel] {
+        for delta in [false, true] {
+            for beta in [false, true] {
+                for write_key in [false, true] {
+                    all.push(Parts { decay, delta, beta, write_key });
+                }
+            }
+        }
+    }
+    all
+}
+
+pub(super) fn list(all: &mut Vec<Shipped>) {
+    let mut add = |variant: Variant| {
+        // Kernels that depend on some parts only would come more than once.
+        if !all.iter().any(|s| s.variant == variant) {
+            all.push(Shipped::base(variant).params::<DeltaParams>());
+        }
+    };
+    for k in KEY_DIMS {
+        for flags in 0..4 {
+            add(prepare(k, flags & 1 != 0, flags & 2 != 0));
+        }
+        add(precond_sums(k));
+        add(precond_carry(k, 32));
+        add(precond_apply(k, false));
+        add(precond_apply(k, true));
+        for p in parts() {
+            add(step(p, k, 32, 8));
+            for chunk in [16, 32] {
+                add(gram(p, k, chunk));
+                if p.delta {
+                    add(invert(p, k, chunk));
+                }
+                add(solve(p, k, chunk));
+                for states in [false, true] {
+                    add(scan(p, k, chunk, 8, 16, states));
+                }
+            }
+        }
+    }
+    // Chunks of 64 rows need more workgroup memory than the default.
+    let k = 128;
+    for p in parts() {
+        let bytes = scan_bytes(k, 64, 8, 16).next_multiple_of(16) + 64;
+        let mut add = |variant: Variant, workgroup_bytes| {
+            if !all.iter().any(|s| s.variant == variant) {
+                let needs = Needs { workgroup_bytes, ..Needs::WEBGPU_DEFAULT };
+                all.push(Shipped::base(variant).params::<DeltaParams>().needs(needs));
+            }
+        };
+        add(gram(p, k, 64), 20_000);
+        if p.delta {
+            add(invert(p, k, 64), 34_000);
+        }
+        add(solve(p, k, 64), 16_384);
+        add(scan(p, k, 64, 8, 16, false), bytes);
+    }
+}
