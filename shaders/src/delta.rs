@@ -82,8 +82,7 @@ pub fn precond_apply(key_dim: u32, chunked: bool) -> Variant {
 
 /// `delta/step`: groups (⌈V/columns⌉, HV, sequences), `split` threads a column.
 pub fn step(parts: Parts, key_dim: u32, columns: u32, split: u32) -> Variant {
-    let variant =
-        Variant::new(Kernel::DeltaStep).with("K", padded(key_dim)).with("BV", columns).with("SPLIT", split);
+    let variant = Variant::new(Kernel::DeltaStep).with("K", padded(key_dim)).with("BV", columns).with("SPLIT", split);
     parts.flags(variant)
 }
 

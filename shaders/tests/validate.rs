@@ -100,7 +100,8 @@ fn check(s: &Shipped) -> Result<(), String> {
 /// The three other languages. Cooperative matrices exist in SPIR-V and MSL only.
 fn write_all(s: &Shipped, module: &naga::Module, info: &ModuleInfo) -> Result<(), String> {
     let policies = naga::proc::BoundsCheckPolicies::default();
-    let options = naga::back::spv::Options { lang_version: (1, 3), bounds_check_policies: policies, ..Default::default() };
+    let options =
+        naga::back::spv::Options { lang_version: (1, 3), bounds_check_policies: policies, ..Default::default() };
     let spirv = naga::back::spv::write_vec(module, info, &options, None).map_err(|e| format!("SPIR-V: {e}"))?;
     if spirv.first() != Some(&0x0723_0203) {
         return Err("SPIR-V: no magic number".into());
@@ -137,7 +138,8 @@ fn every_shipped_variant_is_valid() {
 
 #[test]
 fn no_variant_is_listed_twice() {
-    let mut labels: Vec<String> = shipped().iter().map(|s| format!("{} {:?}", s.variant.label(), s.variant.features)).collect();
+    let mut labels: Vec<String> =
+        shipped().iter().map(|s| format!("{} {:?}", s.variant.label(), s.variant.features)).collect();
     let n = labels.len();
     labels.sort();
     labels.dedup();
