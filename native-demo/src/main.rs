@@ -1,2 +1,47 @@
-//! Placeholder.
-fn main() {}
+//! `deltanet`: run, inspect and time delta-rule language models.
+
+mod args;
+mod bench;
+mod find;
+mod info;
+mod interrupt;
+mod load;
+mod output;
+mod prompt;
+mod run;
+mod score;
+
+use args::{Cli, Command};
+
+/// How a command ended when nothing was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Done,
+    /// By Ctrl-C.
+    Interrupted,
+}
+
+fn main() {
+    let result = args::read().map_err(anyhow::Error::msg).and_then(dispatch);
+    match result {
+        Ok(Exit::Done) => {}
+        Ok(Exit::Interrupted) => std::process::exit(130),
+        // Nobody reads standard output any more (`deltanet … | head`): not an error of ours.
+        Err(error) if output::is_broken_pipe(&error) => {}
+        Err(error) => {
+            let line = format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ");
+            eprintln!("error: {line}");
+            std::process::exit(2);
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
+    match cli.command {
+        None => run::run(&cli.run),
+        Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Info(args)) => info::run(&args),
+        Some(Command::Score(args)) => score::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
+    }
+}

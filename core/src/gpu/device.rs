@@ -293,7 +293,7 @@ impl Gpu {
     /// Writes `data` at byte `offset`, before the next submission.
     pub fn write<T: bytemuck::NoUninit>(&self, buffer: &GpuBuffer, offset: u64, data: &[T]) {
         let bytes: &[u8] = bytemuck::cast_slice(data);
-        if bytes.len() % 4 == 0 {
+        if bytes.len().is_multiple_of(4) {
             self.queue().write_buffer(buffer.raw(), offset, bytes);
         } else {
             // wgpu copies whole words; buffers are rounded up to 4 for this.

@@ -1,0 +1,75 @@
+//! `deltanet bench`: checks, then times. A result that is wrong is not timed, and fails the command.
+
+mod copy;
+mod model;
+mod operator;
+mod operator_gpu;
+mod random;
+mod report;
+mod stats;
+
+use std::io::stdout;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use deltanet::{Device, Rule};
+
+use crate::Exit;
+use crate::args::{BenchArgs, Part};
+use crate::interrupt::Interrupt;
+use crate::load::describe_device;
+use report::Report;
+use stats::Effort;
+
+pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
+    let interrupt = Interrupt::watch();
+    let rules = rules(&args.rule)?;
+    let device = Device::open(&args.model.device.0)?;
+    eprintln!("{}", describe_device(&device));
+    let mut report = Report::new(device.describe(), !args.json);
+    let effort = Effort { runs: args.runs as usize, limit: Duration::from_secs(args.seconds.into()) };
+    let wants = |part| args.only.is_empty() || args.only.contains(&part);
+    for part in [Part::Copy, Part::Operator, Part::Model] {
+        if !wants(part) {
+            continue;
+        }
+        if interrupt.pressed() {
+            return Ok(Exit::Interrupted);
+        }
+        match part {
+            Part::Copy => {
+                report.head("copy bandwidth (read + write)")?;
+                match &device {
+                    Device::Gpu(gpu) => copy::gpu(gpu, effort, &mut report)?,
+                    Device::Cpu { threads, .. } => copy::cpu(threads_of(*threads), effort, &mut report)?,
+                }
+            }
+            Part::Operator => operator::run(args, &rules, &device, effort, &interrupt, &mut report)?,
+            Part::Model => model::run(args, &device, effort, &interrupt, &mut report)?,
+        }
+    }
+    if args.json {
+        crate::output::json(&mut stdout(), &report)?;
+    }
+    Ok(if interrupt.pressed() { Exit::Interrupted } else { Exit::Done })
+}
+
+fn threads_of(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// The rules that were named; `all` is all of them.
+fn rules(names: &[String]) -> Result<Vec<(&'static str, Rule)>> {
+    let known: Vec<&str> = Rule::NAMED.iter().map(|(n, _)| *n).collect();
+    let mut rules = Vec::new();
+    for name in names {
+        if name == "all" {
+            return Ok(Rule::NAMED.to_vec());
+        }
+        match Rule::NAMED.iter().find(|(n, _)| n == name) {
+            Some(rule) => rules.push(*rule),
+            None => bail!("--rule: expected all or one of {}, got {name}", known.join(", ")),
+        }
+    }
+    Ok(rules)
+}

@@ -1,0 +1,127 @@
+//! A whole model: reading prompts and writing tokens, one session and many together.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use deltanet::sampler::Sampling;
+use deltanet::session::{Batch, GenerateOptions, Session};
+use deltanet::{Device, LoadOptions, Model};
+
+use super::random::Random;
+use super::report::{Report, Row};
+use super::stats::{Effort, error, seconds};
+use crate::args::BenchArgs;
+use crate::find;
+use crate::interrupt::Interrupt;
+use crate::load::{load_on, name};
+
+/// Largest difference of logits between the engine and the CPU's token-by-token form, relative to the largest logit.
+const TOLERANCE: f64 = 1e-3;
+/// Tokens of the check: several chunks, and a ragged end.
+const CHECKED: usize = 100;
+/// Tokens in a session before decoding is timed.
+const CONTEXT: usize = 16;
+
+pub(crate) fn run(
+    args: &BenchArgs,
+    device: &Device,
+    effort: Effort,
+    interrupt: &Interrupt,
+    report: &mut Report,
+) -> Result<()> {
+    let folder = match (&args.model.model, find::demo_model()) {
+        (Some(folder), _) => find::model(Some(folder))?,
+        (None, Some(folder)) => folder,
+        (None, None) => {
+            report.skip("model: models/stories-17m was not found; pass --model".into());
+            return Ok(());
+        }
+    };
+    let sessions = args.sessions.iter().copied().max().unwrap_or(1).max(1) as usize;
+    let model = load_on(&folder, device, LoadOptions { sessions, ..LoadOptions::default() })?;
+    let spec = model.spec();
+    report.head(&format!("model {} ({})", name(&folder), spec.model_type))?;
+    let mut random = Random::new(2);
+    let off = check(&folder, &model, &random.tokens(CHECKED, spec.vocab))?;
+
+    for &n in &args.sessions {
+        let n = n as usize;
+        let mut readers = (0..n).map(|_| model.session()).collect::<deltanet::Result<Vec<_>>>()?;
+        for &tokens in &args.prefill {
+            if interrupt.pressed() {
+                return Ok(());
+            }
+            let prompt = random.tokens(tokens as usize, spec.vocab);
+            let wall = effort.measure(|| {
+                readers.iter_mut().try_for_each(Session::reset)?;
+                seconds(|| {
+                    for session in &mut readers {
+                        session.feed(&prompt)?;
+                    }
+                    // The last session's work is the last that was submitted.
+                    readers.last().map_or(Ok(()), Session::synchronize)?;
+                    Ok(())
+                })
+            })?;
+            let work = ((n * prompt.len()) as f64, "tokens/s");
+            let name = format!("prefill of {tokens}, {n} session{}", if n == 1 { "" } else { "s" });
+            report.add(Row::new("model", name, (wall, None), work, off))?;
+        }
+        for &tokens in &args.decode {
+            if interrupt.pressed() {
+                return Ok(());
+            }
+            let prompt = random.tokens(CONTEXT, spec.vocab);
+            let wall = effort.measure(|| {
+                for session in &mut readers {
+                    session.reset()?;
+                    session.feed(&prompt)?;
+                }
+                readers.last().map_or(Ok(()), Session::synchronize)?;
+                decode(&mut readers, tokens as usize)
+            })?;
+            let work = ((n * tokens as usize) as f64, "tokens/s");
+            let name = format!("decode of {tokens}, {n} session{}", if n == 1 { "" } else { "s" });
+            report.add(Row::new("model", name, (wall, None), work, off))?;
+        }
+    }
+    Ok(())
+}
+
+/// Seconds for `tokens` tokens of every session.
+fn decode(sessions: &mut [Session], tokens: usize) -> Result<f64> {
+    let n = sessions.len();
+    let options = |seed| GenerateOptions {
+        sampling: Sampling { seed, ..Sampling::default() },
+        max_tokens: tokens,
+        stop_at_eos: false,
+        ..GenerateOptions::default()
+    };
+    let start = Instant::now();
+    let mut batch = Batch::new(sessions.iter_mut().collect(), (0..n as u64).map(options).collect())?;
+    let mut drawn = 0;
+    while batch.next_blocking()?.is_some() {
+        drawn += 1;
+    }
+    let elapsed = start.elapsed().as_secs_f64();
+    if drawn != n * tokens {
+        bail!("decode: expected {} tokens, got {drawn}", n * tokens);
+    }
+    Ok(elapsed)
+}
+
+/// The engine's logits after a prompt read at once, against the CPU engine's after the same read token by token.
+fn check(folder: &std::path::Path, model: &Model, tokens: &[u32]) -> Result<f64> {
+    let reference = load_on(folder, &Device::CPU, LoadOptions { sessions: 1, ..LoadOptions::default() })?;
+    let mut slow = reference.session()?;
+    for token in tokens {
+        slow.feed(&[*token])?;
+    }
+    let mut fast = model.session()?;
+    fast.feed(tokens)?;
+    let off = error(&fast.logits()?, &slow.logits()?);
+    if off > TOLERANCE {
+        bail!("model: expected logits within {TOLERANCE:e} of the CPU's step by step, got {off:.1e}");
+    }
+    Ok(off)
+}

@@ -1,0 +1,58 @@
+//! Text that comes from outside: the prompt, a file to score.
+
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+/// The prompt: the argument, or standard input up to its end. One newline at the very end of standard input is
+/// dropped: `echo` adds it, and a story goes on after "time", not after "time\n".
+pub(crate) fn read(argument: Option<&str>) -> Result<String> {
+    if let Some(text) = argument {
+        return Ok(text.to_string());
+    }
+    let mut stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        bail!(
+            "prompt: expected an argument or text on standard input, got neither (try: deltanet \"Once upon a time\")"
+        );
+    }
+    let mut bytes = Vec::new();
+    stdin.read_to_end(&mut bytes).context("standard input")?;
+    let mut text = utf8(bytes, "standard input")?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
+
+/// A file's whole text.
+pub(crate) fn file(path: &Path) -> Result<String> {
+    let name = path.display().to_string();
+    let bytes = std::fs::read(path).with_context(|| name.clone())?;
+    utf8(bytes, &name)
+}
+
+fn utf8(bytes: Vec<u8>, source: &str) -> Result<String> {
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        let byte = e.as_bytes().get(at).copied().unwrap_or_default();
+        anyhow!("{source}: expected UTF-8 text, got byte 0x{byte:02x} at offset {at}")
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_text_is_named_with_its_place() {
+        let error = utf8(vec![b'a', b'b', 0xff, b'c'], "standard input").unwrap_err().to_string();
+        assert_eq!(error, "standard input: expected UTF-8 text, got byte 0xff at offset 2");
+        assert_eq!(utf8("café".into(), "x").unwrap(), "café");
+    }
+}

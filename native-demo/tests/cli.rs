@@ -1,0 +1,264 @@
+//! The program from outside: what it prints where, its exit codes, and one line for every bad input.
+//!
+//! These tests live here rather than in the `tests` package because cargo builds a program for its own package's
+//! integration tests only.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+/// The program, in the repository's folder.
+fn deltanet(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deltanet"));
+    command.current_dir(repository()).args(words).stdin(Stdio::null());
+    command
+}
+
+fn with_stdin(words: &[&str], input: &[u8]) -> Output {
+    let mut child =
+        deltanet(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
+}
+
+/// Runs, and expects success.
+fn ok(words: &[&str]) -> (String, String) {
+    let out = deltanet(words).output().unwrap();
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.status.success(), "{words:?}: {}\n{stderr}", out.status);
+    (stdout, stderr)
+}
+
+/// One line of `error: …` and nothing else, and exit code 2. Returns the message.
+fn refused(words: &[&str], out: &Output) -> String {
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
+    assert_eq!(out.status.code(), Some(2), "{words:?}: {stderr}");
+    assert_eq!(stdout, "", "{words:?}");
+    assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
+    let message = stderr.trim_end().strip_prefix("error: ").unwrap_or_else(|| panic!("{words:?}: {stderr}"));
+    message.to_string()
+}
+
+const STORY: [&str; 8] = ["Once upon a time", "--device", "cpu", "--max-tokens", "24", "--seed", "5", "--json"];
+
+fn tokens(lines: &str) -> Vec<Value> {
+    lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+#[test]
+fn text_goes_to_stdout_and_the_rest_to_stderr() {
+    let (stdout, stderr) = ok(&STORY[..7]);
+    assert!(stdout.len() > 20 && stdout.ends_with('\n'), "{stdout:?}");
+    for word in ["model", "stories-17m", "device", "cpu", "prefill", "decode", "tokens/s", "seed 5"] {
+        assert!(stderr.contains(word), "no {word} in: {stderr}");
+        assert!(!stdout.contains("tokens/s"));
+    }
+    // The same seed, the same text; and the JSON form holds the same.
+    assert_eq!(ok(&STORY[..7]).0, stdout);
+    let objects = tokens(&ok(&STORY).0);
+    let (summary, pieces) = objects.split_last().unwrap();
+    let joined: String = pieces.iter().map(|p| p["text"].as_str().unwrap()).collect();
+    assert_eq!(joined, stdout.trim_end_matches('\n'));
+    assert!(pieces.iter().all(|p| p["logprob"].as_f64().unwrap() <= 0.0 && p["token"].is_u64()));
+    let summary = &summary["summary"];
+    assert_eq!(summary["tokens"], 24);
+    assert_eq!(summary["finish"], "length");
+    assert_eq!(summary["seed"], 5);
+    assert!(summary["decode_tokens_per_second"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn another_seed_another_text() {
+    let mut words = STORY;
+    words[6] = "6";
+    assert_ne!(ok(&words[..7]).0, ok(&STORY[..7]).0);
+}
+
+#[test]
+fn the_prompt_may_come_from_standard_input() {
+    let mut words = STORY[1..7].to_vec();
+    let piped = with_stdin(&words, b"Once upon a time\n");
+    assert!(piped.status.success());
+    assert_eq!(text(&piped.stdout), ok(&STORY[..7]).0);
+    words.push("--json");
+    let two_lines = with_stdin(&words, b"One\n\nTwo\n");
+    assert!(two_lines.status.success(), "{}", text(&two_lines.stderr));
+}
+
+#[test]
+fn logprobs_are_lines() {
+    let (stdout, _) = ok(&["Once", "--device", "cpu", "--max-tokens", "3", "--temperature", "0", "--logprobs"]);
+    assert_eq!(stdout.lines().count(), 3, "{stdout}");
+    for line in stdout.lines() {
+        let mut words = line.split_whitespace();
+        assert!(words.next().unwrap().parse::<f64>().unwrap() <= 0.0);
+        assert!(words.next().unwrap().parse::<u32>().is_ok());
+        assert!(words.next().unwrap().starts_with('"'));
+    }
+}
+
+#[test]
+fn a_stop_string_is_not_shown() {
+    let greedy = ["Once upon a time", "--device", "cpu", "--max-tokens", "40", "--temperature", "0"];
+    let (whole, _) = ok(&greedy);
+    let word = whole.split_whitespace().nth(6).unwrap();
+    let mut words = greedy.to_vec();
+    words.extend(["--stop", "never in it", "--stop", word]);
+    let (cut, stderr) = ok(&words);
+    assert_eq!(cut.trim_end(), whole[..whole.find(word).unwrap()].trim_end());
+    assert!(stderr.contains("stop"), "{stderr}");
+}
+
+#[test]
+fn no_tokens_is_not_an_error() {
+    let (stdout, _) = ok(&["Once", "--device", "cpu", "--max-tokens", "0"]);
+    assert_eq!(stdout, "");
+}
+
+#[test]
+fn bad_options_are_one_line() {
+    for (words, part) in [
+        (&["x", "--temperature", "-1"][..], "--temperature"),
+        (&["x", "--top-p", "0"], "--top-p"),
+        (&["x", "--device", "tpu"], "--device"),
+        (&["x", "--device", "999"], "999"),
+        (&["x", "--frobnicate"], "--frobnicate"),
+        (&["x", "y"], "y"),
+        (&["x", "--model", "no/such/folder"], "no/such/folder"),
+        (&["x", "--model", "Cargo.toml"], "Cargo.toml"),
+        (&["x", "--model", "native-demo"], "config.json"),
+        (&["score"], "<FILE>"),
+        (&["score", "no/such/file", "--device", "cpu"], "no/such/file"),
+        (&["info", "--model", "no/such/folder"], "no/such/folder"),
+        (&["bench", "--rule", "fastest"], "fastest"),
+        (&["bench", "--key-dim", "512"], "--key-dim"),
+    ] {
+        let message = refused(words, &deltanet(words).output().unwrap());
+        assert!(message.contains(part), "{words:?}: {message}");
+    }
+}
+
+#[test]
+fn bad_text_is_one_line_that_says_where() {
+    let words = ["--device", "cpu", "--max-tokens", "4"];
+    let message = refused(&words, &with_stdin(&words, b"Once \xff upon"));
+    assert!(message.contains("standard input") && message.contains("0xff at offset 5"), "{message}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad.txt");
+    std::fs::write(&file, b"ab\xc3").unwrap();
+    let words = ["score", file.to_str().unwrap(), "--device", "cpu"];
+    let message = refused(&words, &deltanet(&words).output().unwrap());
+    assert!(message.contains("bad.txt") && message.contains("offset 2"), "{message}");
+}
+
+#[test]
+fn scores_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("story.txt");
+    let story = "Once upon a time there was a little girl who lived in a house by the forest.";
+    std::fs::write(&file, story).unwrap();
+    let path = file.to_str().unwrap();
+    let (stdout, _) = ok(&["score", path, "--device", "cpu", "--json"]);
+    let score: Value = serde_json::from_str(&stdout).unwrap();
+    let (bits, perplexity) = (score["bits_per_byte"].as_f64().unwrap(), score["perplexity"].as_f64().unwrap());
+    // A model of stories finds a story likelier than chance: 8 bits a byte, a perplexity of the vocabulary's size.
+    assert!((0.1..3.0).contains(&bits), "{score}");
+    assert!((1.5..500.0).contains(&perplexity), "{score}");
+    assert_eq!(score["bytes"], story.len());
+    let (human, _) = ok(&["score", path, "--device", "cpu"]);
+    assert!(human.contains("perplexity") && human.contains("bits per byte"), "{human}");
+}
+
+#[test]
+fn lists_adapters_and_shows_the_model() {
+    let (stdout, _) = ok(&["info", "--plan"]);
+    for word in ["adapters", "stories-17m", "gated_deltanet", "--device auto"] {
+        assert!(stdout.contains(word), "no {word} in: {stdout}");
+    }
+    let (json, _) = ok(&["info", "--json"]);
+    let info: Value = serde_json::from_str(&json).unwrap();
+    assert!(info["adapters"].is_array());
+    assert_eq!(info["model"]["vocab"], 4096);
+}
+
+#[test]
+fn benchmarks_check_and_time() {
+    let (stdout, _) = ok(&[
+        "bench",
+        "--device",
+        "cpu",
+        "--only",
+        "operator",
+        "--rule",
+        "all",
+        "--tokens",
+        "70",
+        "--batch",
+        "2",
+        "--heads",
+        "2",
+        "--value-heads",
+        "4",
+        "--key-dim",
+        "32",
+        "--value-dim",
+        "48",
+        "--runs",
+        "2",
+        "--json",
+    ]);
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 20);
+    for row in rows {
+        assert!(row["wall"]["median"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["error"].as_f64().unwrap() < 1e-4, "{row}");
+    }
+}
+
+/// Starts a long generation and waits until it has printed something.
+#[cfg(unix)]
+fn started() -> std::process::Child {
+    let mut child = deltanet(&["Once upon a time", "--device", "cpu", "--max-tokens", "100000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 16];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    child
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_with_the_summary() {
+    let child = started();
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let out = child.wait_with_output().unwrap();
+    let stderr = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("interrupted") && stderr.contains("decode"), "{stderr}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let mut child = started();
+    drop(child.stdout.take());
+    let out = child.wait_with_output().unwrap();
+    let stderr = text(&out.stderr);
+    assert!(out.status.success(), "{}\n{stderr}", out.status);
+    assert!(!stderr.contains("error") && !stderr.contains("panicked"), "{stderr}");
+}
