@@ -29,6 +29,10 @@ macro_rules! files {
 
 files! {
     kernels {
+        /// Row table, seen mask and position at the start of a piece of a prompt.
+        Begin = "common/begin",
+        /// Copies whole slots of a state buffer.
+        CopySlots = "common/copy_slots",
         /// Embedding rows of token ids.
         Embed = "linear/embed",
         /// Draws a token a row: filters, exponential race, end of text.
@@ -51,13 +55,37 @@ files! {
         ChunkSolve = "delta/chunk/solve",
         /// Chunkwise: the scan over chunks, and the outputs.
         ChunkScan = "delta/chunk/scan",
+        /// Matrix times a few rows, for GPUs.
+        Gemv = "linear/gemv",
+        /// Matrix times many rows in workgroup tiles, for GPUs.
+        Gemm = "linear/gemm",
+        /// Matrix times any number of rows in register tiles, for software adapters.
+        LinearSolo = "linear/solo",
+        /// RMSNorm of rows.
+        RmsNorm = "norm/rms",
+        /// RMSNorm of heads, with a gate.
+        HeadNorm = "norm/head",
+        /// SwiGLU.
+        SwiGlu = "norm/swiglu",
+        /// Short convolution, l2norm and gates of a mixer.
+        MixerPrep = "conv/prep",
+        /// The convolution's tail after a piece of a prompt.
+        ConvTail = "conv/tail",
+        /// A decode step of a mixer: gates, delta rule, output norm and gate.
+        MixerStep = "mixer/step",
     }
     shared {
+        "common/activation",
         "common/head",
+        "common/rows",
         "common/threefry",
         "common/weights",
+        "conv/gates",
+        "conv/taps",
         "delta/params",
         "delta/precond/gates",
         "delta/chunk/layout",
+        "linear/input",
+        "linear/output",
     }
 }

@@ -38,8 +38,10 @@ macro_rules! uniforms {
 pub(crate) use uniforms;
 
 mod delta;
+mod model;
 
 pub use delta::DeltaParams;
+pub use model::*;
 
 uniforms! {
     /// `sample/draw`.

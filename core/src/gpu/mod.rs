@@ -4,12 +4,27 @@ mod buffer;
 mod caps;
 pub mod delta;
 mod device;
+mod lower;
+mod lower_linear;
+mod lower_mixer;
+mod pool;
 mod program;
+mod readback;
+mod runner;
+mod sample;
+mod scratch;
+mod stage;
+mod trace;
+mod upload;
 
 pub use buffer::GpuBuffer;
 pub use caps::Caps;
 pub use device::{AdapterSummary, DeviceChoice, Gpu, LimitsChoice, adapters};
 pub use program::{Dispatch, Program, Timing};
+pub use readback::Ticket;
+pub use runner::{GpuOptions, MAX_DECODE_ROWS, MAX_STEPS, Runner};
+pub use stage::Stage;
+pub use trace::Trace;
 
 /// wgpu itself, for applications that hand over a device they already have.
 pub use wgpu;

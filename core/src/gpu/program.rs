@@ -195,9 +195,19 @@ impl Program {
         self.encode_into(&mut pass);
     }
 
+    /// Encodes a range of the dispatches into one pass; what the range lacks is left out.
+    pub fn encode_range(&self, encoder: &mut wgpu::CommandEncoder, range: std::ops::Range<usize>) {
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        Self::steps_into(self.steps.get(range).unwrap_or_default(), &mut pass);
+    }
+
     /// Encodes all dispatches into a pass that the caller has begun.
     pub fn encode_into(&self, pass: &mut wgpu::ComputePass<'_>) {
-        for s in &self.steps {
+        Self::steps_into(&self.steps, pass);
+    }
+
+    fn steps_into(steps: &[Step], pass: &mut wgpu::ComputePass<'_>) {
+        for s in steps {
             if s.groups.contains(&0) {
                 continue;
             }

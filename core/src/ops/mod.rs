@@ -38,6 +38,34 @@ pub enum Op {
     Attention(Attention),
 }
 
+impl Op {
+    /// Every plan buffer that the op reads or writes. Some may come twice.
+    pub fn buffers(&self) -> Vec<BufId> {
+        match self {
+            Self::Embed(op) => vec![op.out],
+            Self::Linear(op) => {
+                let mut all = vec![op.out];
+                match &op.input {
+                    Input::Plain(x) | Input::SwiGlu(x) | Input::RmsNorm { x, .. } => all.push(x.buf),
+                    Input::HeadNorm { x, gate, .. } => {
+                        all.push(x.buf);
+                        all.extend(gate.iter().map(|(cols, _)| cols.buf));
+                    }
+                }
+                all
+            }
+            Self::Mixer(op) => {
+                let mut all = vec![op.qkv.buf, op.out, op.conved, op.gates];
+                all.extend(op.beta.iter().map(|cols| cols.buf));
+                all.extend(op.decay.iter().map(|d| d.a.buf));
+                all.extend(op.precond.iter().flat_map(|p| [p.a.buf, p.b.buf]));
+                all
+            }
+            Self::Attention(op) => vec![op.qkv.buf, op.out],
+        }
+    }
+}
+
 /// See [`Op::Embed`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embed {

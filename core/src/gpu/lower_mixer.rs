@@ -1,0 +1,352 @@
+//! Mixers: convolution and gates, then the delta rule.
+
+use bytemuck::bytes_of;
+use deltanet_shaders::params::{ConvParams, GateParams, PrepParams, StepParams};
+use deltanet_shaders::{Kernel, Variant};
+
+use super::delta::{DeltaCall, PrecondViews, Slots, Table, View, chunk_length, lower_chunk, lower_recurrent};
+use super::lower::{Lower, Place};
+use crate::error::{Error, Result};
+use crate::ops::{Activation, GateForm, Input, Linear, Mixer, WeightId};
+use crate::plan::PlanKind;
+use crate::rule::{Beta, Decay};
+
+/// Rows up to which the recurrent form runs a prompt.
+const RECURRENT_ROWS: u32 = 16;
+
+/// Where a row of gates has what: β, g, the preconditioner's β and g, those that the rule has.
+struct GateColumns {
+    decay: u32,
+    sums_beta: u32,
+    sums_g: u32,
+    width: u32,
+}
+
+impl GateColumns {
+    fn new(op: &Mixer) -> Self {
+        let (h, hv) = (op.heads as u32, op.value_heads as u32);
+        let decays = match op.rule.decay {
+            Decay::None => 0,
+            Decay::PerHead => hv,
+            Decay::PerChannel => hv * op.key_dim as u32,
+        };
+        let decay = if op.beta.is_some() { hv } else { 0 };
+        let sums_beta = decay + decays;
+        let sums = if op.precond.is_some() { h } else { 0 };
+        Self { decay, sums_beta, sums_g: sums_beta + sums, width: sums_beta + 2 * sums }
+    }
+}
+
+/// The chunk length of a mixer's chunkwise form.
+pub(super) fn mixer_chunk(op: &Mixer, caps: &super::caps::Caps) -> u32 {
+    chunk_length(&op.rule, op.key_dim as u32, op.value_dim as u32, caps)
+}
+
+impl Lower<'_> {
+    /// `next` is the product that follows, if one does.
+    pub(super) fn mixer(&mut self, op: &Mixer, next: Option<&Linear>) -> Result<()> {
+        if self.fuses(op) {
+            return self.step(op, next);
+        }
+        let (state, words) = self.layer_state(op.layer)?;
+        let conved = self.place(op.conved)?;
+        let columns = GateColumns::new(op);
+        let gates = self.place(op.gates)?;
+        let pack = self.prep(op, state, words, conved, gates, &columns)?;
+        self.delta(op, state, words, conved, gates, &columns, pack)
+    }
+
+    /// A layer's states and its words a slot.
+    pub(super) fn layer_state(&self, layer: usize) -> Result<(usize, u32)> {
+        let state = self.fixed.states.get(layer).copied().flatten();
+        let state = state.ok_or_else(|| Error::Gpu(format!("layer {layer} has no state")))?;
+        Ok((state, self.layers.get(layer).map_or(0, |l| l.words) as u32))
+    }
+
+    /// Whether a mixer's decode is one kernel, with its convolution done by the product before. Preconditioner sums
+    /// are shared by the heads and columns of a group, so no single workgroup could advance them.
+    pub(super) fn fuses(&self, op: &Mixer) -> bool {
+        let beta_beside = op.beta.as_ref().is_none_or(|b| b.buf == op.qkv.buf);
+        self.plan.kind == PlanKind::Decode && !self.caps.software && op.precond.is_none() && beta_beside
+    }
+
+    /// Small weights, convolution first; then A_log and dt_bias; then the preconditioner's A_log, dt_bias and μ; then
+    /// `norm`.
+    pub(super) fn mixer_pack(&mut self, op: &Mixer, norm: Option<WeightId>) -> Result<(usize, [u32; 6])> {
+        let mut ids: Vec<WeightId> = op.conv.into_iter().collect();
+        let decay_from = ids.len();
+        if let Some(d) = &op.decay {
+            ids.extend([d.a_log, d.dt_bias]);
+        }
+        let precond_from = ids.len();
+        if let Some(p) = &op.precond {
+            ids.extend([p.a_log, p.dt_bias, p.log_scale]);
+        }
+        let norm_from = ids.len();
+        ids.extend(norm);
+        let pack = self.weights.pack(self.gpu, &ids, self.buffers)?;
+        let at = |from: usize, i: usize| pack.at.get(from + i).copied().unwrap_or(0);
+        let places = [at(decay_from, 0), at(decay_from, 1), at(precond_from, 0), at(precond_from, 1)];
+        let [a_log, dt_bias, sums_a_log, sums_dt_bias] = places;
+        Ok((pack.buffer, [a_log, dt_bias, sums_a_log, sums_dt_bias, at(precond_from, 2), at(norm_from, 0)]))
+    }
+
+    /// Params of the gates; where the decay's projection lies; whether its gate is bounded.
+    fn gates(&mut self, op: &Mixer, x: Place, places: &[u32; 6]) -> Result<(GateParams, Place, bool)> {
+        let same = |name: &str, place: Place| {
+            if place == x { Ok(()) } else { Err(Error::Unsupported(format!("{name} projected apart from q, k and v"))) }
+        };
+        let [a_log, dt_bias, sums_a_log, sums_dt_bias, ..] = *places;
+        let mut g = GateParams { x_stride: x.stride, a_log, dt_bias, sums_a_log, sums_dt_bias, ..Default::default() };
+        g.beta_scale = op.beta_scale;
+        if let Some(cols) = &op.beta {
+            let (place, at) = self.cols(cols)?;
+            same("beta", place)?;
+            g.beta_at = at;
+        }
+        let mut aux = x;
+        let mut bounded = false;
+        if let Some(d) = &op.decay {
+            (aux, g.decay_at) = self.cols(&d.a)?;
+            g.aux_stride = aux.stride;
+            if let GateForm::Bounded(lower) = d.form {
+                g.lower = lower;
+                bounded = true;
+            }
+        }
+        if let Some(p) = &op.precond {
+            let (place, at) = self.cols(&p.a)?;
+            same("the preconditioner's decay", place)?;
+            g.sums_g_at = at;
+            let (place, at) = self.cols(&p.b)?;
+            same("the preconditioner's write strength", place)?;
+            g.sums_beta_at = at;
+        }
+        Ok((g, aux, bounded))
+    }
+
+    /// Convolution, l2norm and gates. Returns the pack's buffer and the place of μ in it.
+    fn prep(
+        &mut self,
+        op: &Mixer,
+        state: usize,
+        words: u32,
+        conved: Place,
+        gates: Place,
+        columns: &GateColumns,
+    ) -> Result<(usize, u32)> {
+        let (pack, places) = self.mixer_pack(op, None)?;
+        let (x, x_at) = self.cols(&op.qkv)?;
+        let (g, aux, bounded) = self.gates(op, x, &places)?;
+        let conv = ConvParams {
+            channels: op.channels() as u32,
+            x_stride: x.stride,
+            x_at,
+            state_words: words,
+            tail_at: op.state.tail as u32,
+            out_stride: conved.stride,
+            pad0: 0,
+            pad1: 0,
+        };
+        let own = self.plan.kind == PlanKind::Decode;
+        let solo = self.caps.software;
+        let has_conv = op.conv.is_some() && op.conv_size > 1;
+        let (h, hv) = (op.heads as u32, op.value_heads as u32);
+        let wg = if solo { 8 } else { (op.key_dim as u32).next_power_of_two().clamp(32, 128) };
+        let variant = Variant::new(Kernel::MixerPrep)
+            .with("WG", wg)
+            .with("H", h)
+            .with("HV", hv)
+            .with("K", op.key_dim as u32)
+            .with("V", op.value_dim as u32)
+            .with("TAPS", if has_conv { op.conv_size as u32 } else { 1 })
+            .with("GATES", columns.width)
+            .flag("CONV", has_conv)
+            .flag("L2NORM", op.l2norm)
+            .flag("OWN", own)
+            .flag("SOLO", solo)
+            .flag("BETA", op.beta.is_some())
+            .flag("DECAY", op.decay.is_some())
+            .flag("CHANNELS", op.rule.decay == Decay::PerChannel)
+            .flag("BOUNDED", bounded)
+            .flag("AUX", aux != x)
+            .flag("PRECOND", op.precond.is_some());
+        let parts = 2 * h + hv;
+        let groups = if solo {
+            [(parts + columns.width.div_ceil(8)).div_ceil(wg), self.rows(), 1]
+        } else {
+            [self.rows(), parts + columns.width.div_ceil(wg), 1]
+        };
+        let params = PrepParams { conv, gates: g, gates_stride: gates.stride };
+        let table = self.fixed.table;
+        let buffers = vec![x.buffer, aux.buffer, pack, table, state, conved.buffer, gates.buffer];
+        self.push(variant, bytes_of(&params), buffers, groups);
+        if has_conv && !own {
+            let wg = if solo { 8 } else { 64 };
+            let variant =
+                Variant::new(Kernel::ConvTail).with("WG", wg).with("TAPS", op.conv_size as u32).flag("CONV", true);
+            let groups = [conv.channels.div_ceil(wg), 1, 1];
+            self.push(variant, bytes_of(&conv), vec![x.buffer, pack, table, state], groups);
+        }
+        let [.., log_scale, _] = places;
+        Ok((pack, log_scale))
+    }
+
+    fn delta(
+        &mut self,
+        op: &Mixer,
+        state: usize,
+        words: u32,
+        conved: Place,
+        gates: Place,
+        columns: &GateColumns,
+        (pack, log_scale): (usize, u32),
+    ) -> Result<()> {
+        let out = self.place(op.out)?;
+        let (h, hv, k, v) = (op.heads as u32, op.value_heads as u32, op.key_dim as u32, op.value_dim as u32);
+        let view = |place: Place, at: u32| View { buffer: place.buffer, stride: place.stride, at };
+        let slots = |at: usize| Slots { buffer: state, words, at: at as u32 };
+        let own = self.plan.kind == PlanKind::Decode;
+        let chunk = mixer_chunk(op, self.caps);
+        let chunks = self.fixed.chunks.iter().find(|c| c.0 == chunk).map(|c| c.1);
+        let chunks = chunks.ok_or_else(|| Error::Gpu(format!("no table for chunks of {chunk}")))?;
+        let call = DeltaCall {
+            rule: op.rule,
+            heads: h,
+            value_heads: hv,
+            key_dim: k,
+            value_dim: v,
+            rows: self.rows(),
+            scale: (op.key_dim as f32).sqrt().recip(),
+            l2norm: false,
+            q: view(conved, 0),
+            k: view(conved, h * k),
+            v: view(conved, 2 * h * k),
+            beta: (op.rule.beta != Beta::One).then(|| view(gates, 0)),
+            g: (op.rule.decay != Decay::None).then(|| view(gates, columns.decay)),
+            precond: op.precond.as_ref().map(|_| PrecondViews {
+                g: view(gates, columns.sums_g),
+                beta: view(gates, columns.sums_beta),
+                log_scale: View { buffer: pack, stride: 0, at: log_scale },
+                sums: slots(op.state.sums),
+            }),
+            out: view(out, 0),
+            state: slots(op.state.s),
+            sequences: Table { buffer: self.fixed.sequences, len: if own { self.rows() } else { 1 } },
+            chunks: Table { buffer: chunks, len: self.rows().div_ceil(chunk) },
+            chunk,
+            chunk_states: None,
+        };
+        let (gpu, caps, table) = (self.gpu, self.caps, &mut *self.buffers);
+        let (pool, passing) = (&mut *self.scratch, &mut self.passing);
+        let mut failed = None;
+        let mut scratch = |name: &'static str, elements: u64| match pool.take(gpu, table, name, 4 * elements) {
+            Ok(buffer) => {
+                passing.push(buffer);
+                buffer
+            }
+            Err(e) => {
+                failed = Some(e);
+                0
+            }
+        };
+        let dispatches = if own || self.plan.rows as u32 <= RECURRENT_ROWS {
+            lower_recurrent(&call, caps, &mut scratch)?
+        } else {
+            lower_chunk(&call, caps, &mut scratch)?
+        };
+        if let Some(e) = failed {
+            return Err(e);
+        }
+        self.out.extend(dispatches);
+        Ok(())
+    }
+
+    /// A decode step in one kernel. Takes over the norm and gate of the product that follows where a workgroup has a
+    /// whole head.
+    fn step(&mut self, op: &Mixer, next: Option<&Linear>) -> Result<()> {
+        let (h, hv, k, v) = (op.heads as u32, op.value_heads as u32, op.key_dim as u32, op.value_dim as u32);
+        let tile = StepTile::choose(k, v, self.caps.max_invocations);
+        let mut norm = None;
+        let mut eps = 0.0;
+        let mut gate = None;
+        let mut silu = false;
+        if let Some(Linear { input: Input::HeadNorm { x, head_dim, weight, eps: e, gate: g }, .. }) = next
+            && x.buf == op.out
+            && x.at == 0
+            && *head_dim == op.value_dim
+            && tile.columns == v
+        {
+            norm = *weight;
+            eps = *e;
+            if let Some((cols, activation)) = g {
+                gate = Some(self.cols(cols)?);
+                silu = *activation == Activation::Silu;
+            }
+            self.fused.normed = Some(op.out);
+        }
+        let (state, words) = self.layer_state(op.layer)?;
+        let (x, x_at) = self.cols(&op.qkv)?;
+        let out = self.place(op.out)?;
+        let (pack, places) = self.mixer_pack(op, norm)?;
+        let (gates, aux, bounded) = self.gates(op, x, &places)?;
+        let [.., norm_at] = places;
+        let params = StepParams {
+            gates,
+            x_at,
+            out_stride: out.stride,
+            state_words: words,
+            state_at: op.state.s as u32,
+            scale: (op.key_dim as f32).sqrt().recip(),
+            eps,
+            norm: norm_at,
+            z_stride: gate.map_or(0, |g| g.0.stride),
+            z_at: gate.map_or(0, |g| g.1),
+        };
+        let variant = Variant::new(Kernel::MixerStep)
+            .with("BV", tile.columns)
+            .with("SPLIT", tile.split)
+            .with("H", h)
+            .with("HV", hv)
+            .with("K", k)
+            .with("V", v)
+            .flag("CONV", self.fused.convolved.take() == Some(op.qkv.buf))
+            .flag("L2NORM", op.l2norm)
+            .flag("DELTA", op.rule.delta)
+            .flag("BETA", op.rule.beta != Beta::One)
+            .flag("LONGHORN", op.rule.beta == Beta::Longhorn)
+            .flag("DECAY", op.rule.decay != Decay::None)
+            .flag("CHANNELS", op.rule.decay == Decay::PerChannel)
+            .flag("BOUNDED", bounded)
+            .flag("AUX", aux != x)
+            .flag("NORM", norm.is_some())
+            .flag("GATED", gate.is_some())
+            .flag("GATE_SILU", silu);
+        let mut buffers = vec![x.buffer];
+        if aux != x {
+            buffers.push(aux.buffer);
+        }
+        buffers.extend(gate.map(|g| g.0.buffer));
+        buffers.extend([pack, self.fixed.table, state, out.buffer]);
+        self.push(variant, bytes_of(&params), buffers, [v.div_ceil(tile.columns), hv, self.rows()]);
+        Ok(())
+    }
+}
+
+/// How a step's columns and channels are spread over threads.
+struct StepTile {
+    columns: u32,
+    split: u32,
+}
+
+impl StepTile {
+    fn choose(key_dim: u32, value_dim: u32, most: u32) -> Self {
+        let most = most.min(256);
+        // A whole head a workgroup, where that leaves a thread no more channels than registers hold.
+        let split = most / value_dim.max(1);
+        if split >= 1 && key_dim.div_ceil(split) <= 64 {
+            return Self { columns: value_dim, split: split.min(key_dim.div_ceil(4)) };
+        }
+        Self { columns: value_dim.min(32), split: (most / 32).min(key_dim.div_ceil(4)) }
+    }
+}

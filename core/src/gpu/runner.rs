@@ -1,0 +1,320 @@
+//! The wgpu engine of a model: weights and a pool of session slots on a device, and plans compiled as they are needed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use deltanet_shaders::head::{CONTROL_SLOT, CONTROL_WORDS, HEAD_DONE};
+
+use super::device::Gpu;
+use super::lower::{Place, lower_plan};
+use super::pool::NO_SLOT;
+use super::program::Program;
+use super::readback::{Staging, Ticket};
+use super::stage::Stage;
+use crate::engine::{DecodeRow, Emit, SlotState};
+use crate::error::{Error, Result};
+use crate::model::Spec;
+use crate::plan::{Plan, PlanKind};
+
+/// How a model runs on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuOptions {
+    /// Session slots: how many sessions (and snapshots of sessions) live on the device at a time.
+    pub slots: usize,
+}
+
+impl Default for GpuOptions {
+    fn default() -> Self {
+        Self { slots: 8 }
+    }
+}
+
+/// Rows of prefill and score plans.
+pub(super) const PREFILL_ROWS: [usize; 4] = [16, 64, 256, 512];
+/// Most rows of a decode.
+pub const MAX_DECODE_ROWS: usize = 64;
+/// Most decode steps in one submission.
+pub const MAX_STEPS: usize = 64;
+/// Most bytes of logits that a piece of [`Runner::score`] makes.
+const SCORE_BYTES: usize = 32 << 20;
+
+/// A plan, compiled.
+#[derive(Debug)]
+struct Compiled {
+    program: Program,
+    /// Dispatches before the logits.
+    body: usize,
+    logits: Option<Place>,
+}
+
+/// A model on a device.
+#[derive(Debug)]
+pub struct Runner {
+    stage: Stage,
+    spec: Arc<Spec>,
+    plans: HashMap<(PlanKind, usize), Compiled>,
+    /// Drawing programs by number of rows.
+    draws: HashMap<usize, Program>,
+    staging: Staging,
+}
+
+impl Runner {
+    /// Uploads a model and makes its slots. `progress` gets (bytes done, bytes in all).
+    ///
+    /// # Errors
+    /// [`Error::Limit`] when a weight's row or the slots of a layer need a larger binding than the device has;
+    /// [`Error::OutOfMemory`] when the device has no room.
+    pub fn new(gpu: Gpu, spec: Arc<Spec>, options: GpuOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<Self> {
+        let stage = Stage::new(gpu, spec.vocab, &spec.weights, &spec.layers, options.slots, progress)?;
+        Ok(Self { stage, spec, plans: HashMap::new(), draws: HashMap::new(), staging: Staging::default() })
+    }
+
+    /// The device.
+    pub fn gpu(&self) -> &Gpu {
+        &self.stage.gpu
+    }
+    /// The model.
+    pub fn spec(&self) -> &Arc<Spec> {
+        &self.spec
+    }
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.stage.pool.slots()
+    }
+    /// What the plans run on.
+    pub fn stage(&mut self) -> &mut Stage {
+        &mut self.stage
+    }
+    /// Bytes of scratch that the plans compiled so far share.
+    pub fn scratch_bytes(&self) -> u64 {
+        self.stage.scratch.bytes()
+    }
+
+    fn encoder(&self) -> wgpu::CommandEncoder {
+        self.stage.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
+    }
+
+    fn submit(&self, encoder: wgpu::CommandEncoder) -> Result<()> {
+        self.stage.gpu.queue().submit([encoder.finish()]);
+        // Frees what earlier submissions held; does not wait. (Browsers do this on their own.)
+        #[cfg(not(target_family = "wasm"))]
+        let _ = self.stage.gpu.device().poll(wgpu::PollType::Poll);
+        self.stage.gpu.check()
+    }
+
+    /// Zeroes a slot: a session that has been fed nothing.
+    pub fn clear(&mut self, slot: usize) -> Result<()> {
+        self.stage.pool.check(slot)?;
+        let mut encoder = self.encoder();
+        self.stage.pool.clear(&mut encoder, slot);
+        self.submit(encoder)
+    }
+
+    /// Copies a slot's whole content to another.
+    pub fn copy(&mut self, from: usize, to: usize) -> Result<()> {
+        self.stage.pool.check(from)?;
+        self.stage.pool.check(to)?;
+        if from == to {
+            return Ok(());
+        }
+        let mut encoder = self.encoder();
+        self.stage.pool.copy(&self.stage.gpu, &mut encoder, &[(from, to)])?;
+        self.submit(encoder)
+    }
+
+    /// Feeds tokens to a session. Returns when the work is handed over; the logits of the last token lie in the slot.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no tokens, a token beyond the vocabulary or a slot that does not exist.
+    pub fn prefill(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
+        self.check_tokens(slot, tokens)?;
+        let most = PREFILL_ROWS.iter().copied().max().unwrap_or(1);
+        let pieces = tokens.chunks(most);
+        let count = pieces.len();
+        for (i, piece) in pieces.enumerate() {
+            let key = (PlanKind::Prefill, bucket(&PREFILL_ROWS, piece.len()));
+            self.ensure(key)?;
+            self.stage.write_piece(slot, piece)?;
+            let mut encoder = self.encoder();
+            let compiled = self.plans.get(&key).ok_or_else(lost)?;
+            // The logits of a piece that is not the last are nobody's business.
+            let end = if i + 1 == count { compiled.program.len() } else { compiled.body };
+            compiled.program.encode_range(&mut encoder, 0..end);
+            self.submit(encoder)?;
+        }
+        Ok(())
+    }
+
+    /// Feeds tokens to a session and returns the logits after each of them, `[tokens, vocab]`.
+    ///
+    /// # Errors
+    /// As [`Runner::prefill`]; [`Error::Argument`] too for more than 512 tokens.
+    pub async fn score(&mut self, slot: usize, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.check_tokens(slot, tokens)?;
+        if tokens.len() > 512 {
+            return Err(Error::argument("tokens to score at a time", "at most 512", tokens.len()));
+        }
+        let vocab = self.spec.vocab;
+        let fits = SCORE_BYTES / (4 * vocab).max(1);
+        let most = PREFILL_ROWS.iter().copied().filter(|r| *r <= fits).max().unwrap_or(PREFILL_ROWS[0]);
+        let mut all = Vec::with_capacity(tokens.len() * vocab);
+        for piece in tokens.chunks(most) {
+            let key = (PlanKind::Score, bucket(&PREFILL_ROWS, piece.len()));
+            self.ensure(key)?;
+            self.stage.write_piece(slot, piece)?;
+            let mut encoder = self.encoder();
+            let compiled = self.plans.get(&key).ok_or_else(lost)?;
+            compiled.program.encode_range(&mut encoder, 0..compiled.program.len());
+            let place = compiled.logits.ok_or_else(lost)?;
+            let stride = 4 * u64::from(place.stride);
+            let logits = self.stage.buffer(place.buffer)?.clone();
+            // The slot holds the logits of the last token, as after a prefill.
+            encoder.copy_buffer_to_buffer(
+                logits.raw(),
+                stride * (piece.len() as u64 - 1),
+                self.stage.pool.heads().raw(),
+                self.stage.pool.head_at(slot, self.stage.pool.head.logits),
+                4 * vocab as u64,
+            );
+            self.submit(encoder)?;
+            let read = self.stage.gpu.read(&[(&logits, 0, stride * piece.len() as u64)]).await?;
+            let rows: Vec<f32> = bytemuck::pod_collect_to_vec(read.first().map_or(&[][..], Vec::as_slice));
+            for row in rows.chunks(place.stride as usize) {
+                all.extend(row.iter().take(vocab));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Runs up to `steps` decode steps of every row in one submission: snapshots first, then draw and feed, again and
+    /// again. Rows end early at their limits and at the end of a text; nothing of theirs changes after that.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for too many rows or steps, or a slot that is named twice.
+    pub fn decode(&mut self, rows: &[DecodeRow], steps: usize) -> Result<Ticket> {
+        if rows.is_empty() || rows.len() > MAX_DECODE_ROWS {
+            return Err(Error::argument("rows", format!("1 to {MAX_DECODE_ROWS}"), rows.len()));
+        }
+        if !(1..=MAX_STEPS).contains(&steps) {
+            return Err(Error::argument("steps", format!("1 to {MAX_STEPS}"), steps));
+        }
+        let count = rows.len().next_power_of_two();
+        let mut controls: Vec<[u32; CONTROL_WORDS as usize]> = Vec::with_capacity(count);
+        let mut limits = Vec::with_capacity(rows.len());
+        for (i, row) in rows.iter().enumerate() {
+            self.stage.pool.check(row.slot)?;
+            if rows.iter().skip(i + 1).any(|other| other.slot == row.slot) {
+                return Err(Error::argument("slot of a decode row", "a slot of its own", row.slot));
+            }
+            let eos = if row.stop_at_eos { self.spec.eos.as_slice() } else { &[] };
+            let limit = row.limit.min(steps as u32);
+            controls.push(row.sampling.controls(row.slot as u32, limit, eos));
+            limits.push(limit);
+        }
+        let mut padding = [0; CONTROL_WORDS as usize];
+        if let Some(slot) = padding.get_mut(CONTROL_SLOT as usize) {
+            *slot = NO_SLOT;
+        }
+        controls.resize(count, padding);
+        let key = (PlanKind::Decode, count);
+        self.ensure(key)?;
+        self.ensure_draw(count)?;
+        let mut encoder = self.encoder();
+        let snapshots: Vec<_> = rows.iter().filter_map(|r| r.snapshot.map(|to| (r.slot, to))).collect();
+        self.stage.pool.copy(&self.stage.gpu, &mut encoder, &snapshots)?;
+        self.stage.gpu.write(self.stage.buffer(self.stage.fixed.controls)?, 0, &controls);
+        for row in rows {
+            // DONE and EMITTED, side by side.
+            self.stage.gpu.write(self.stage.pool.heads(), self.stage.pool.head_at(row.slot, HEAD_DONE), &[0u32; 2]);
+        }
+        let compiled = self.plans.get(&key).ok_or_else(lost)?;
+        let draw = self.draws.get(&count).ok_or_else(lost)?;
+        {
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            for _ in 0..steps {
+                draw.encode_into(&mut pass);
+                compiled.program.encode_into(&mut pass);
+            }
+        }
+        let size = 16 * (rows.len() * MAX_STEPS) as u64;
+        let staging = self.staging.take(&self.stage.gpu, 16 * (MAX_DECODE_ROWS * MAX_STEPS) as u64);
+        encoder.copy_buffer_to_buffer(self.stage.buffer(self.stage.emits)?.raw(), 0, &staging, 0, size);
+        self.submit(encoder)?;
+        Ok(Ticket::new(staging, size, limits))
+    }
+
+    /// The tokens of a decode, per row. Resolves when its submission is done.
+    pub fn read(&self, ticket: Ticket) -> impl Future<Output = Result<Vec<Vec<Emit>>>> + use<> {
+        self.staging.read(&self.stage.gpu, ticket)
+    }
+
+    /// The logits in a slot, `[vocab]`: those after the last token fed.
+    pub async fn logits(&self, slot: usize) -> Result<Vec<f32>> {
+        self.stage.pool.check(slot)?;
+        let at = self.stage.pool.head_at(slot, self.stage.pool.head.logits);
+        let read = self.stage.gpu.read(&[(self.stage.pool.heads(), at, 4 * self.spec.vocab as u64)]).await?;
+        Ok(bytemuck::pod_collect_to_vec(read.first().map_or(&[][..], Vec::as_slice)))
+    }
+
+    /// A slot's whole content.
+    pub async fn export(&self, slot: usize) -> Result<SlotState> {
+        self.stage.export(slot).await
+    }
+
+    /// Replaces a slot's content.
+    ///
+    /// # Errors
+    /// [`Error::Session`] when the sizes are not this model's; the slot is then as it was.
+    pub fn import(&mut self, slot: usize, state: &SlotState) -> Result<()> {
+        self.stage.import(slot, state)
+    }
+
+    fn check_tokens(&self, slot: usize, tokens: &[u32]) -> Result<()> {
+        self.stage.pool.check(slot)?;
+        if tokens.is_empty() {
+            return Err(Error::argument("tokens", "at least one", "none"));
+        }
+        match tokens.iter().find(|t| **t as usize >= self.spec.vocab) {
+            Some(t) => Err(Error::argument("token id", format!("below {}", self.spec.vocab), t)),
+            None => Ok(()),
+        }
+    }
+
+    /// Compiles the plan for `key` unless that has been done.
+    fn ensure(&mut self, key: (PlanKind, usize)) -> Result<()> {
+        if self.plans.contains_key(&key) {
+            return Ok(());
+        }
+        let plan = plan_of(&self.spec, key)?;
+        self.stage.ensure_chunks(&plan)?;
+        let (lowered, _) = lower_plan(&mut self.stage, &plan, false)?;
+        let program = Program::compile(&self.stage.gpu, &lowered.dispatches, &self.stage.buffers)?;
+        self.plans.insert(key, Compiled { program, body: lowered.logits_from, logits: lowered.logits });
+        Ok(())
+    }
+
+    fn ensure_draw(&mut self, rows: usize) -> Result<()> {
+        if self.draws.contains_key(&rows) {
+            return Ok(());
+        }
+        let dispatch =
+            super::sample::lower_draw(self.spec.vocab as u32, &self.stage.fixed, self.stage.emits, rows as u32);
+        let program = Program::compile(&self.stage.gpu, &[dispatch], &self.stage.buffers)?;
+        self.draws.insert(rows, program);
+        Ok(())
+    }
+}
+
+/// The smallest bucket that holds `rows`, or the largest.
+fn bucket(buckets: &[usize], rows: usize) -> usize {
+    let fits = buckets.iter().copied().filter(|b| *b >= rows).min();
+    fits.or_else(|| buckets.iter().copied().max()).unwrap_or(rows)
+}
+
+fn lost() -> Error {
+    Error::Gpu("a compiled plan is missing".into())
+}
+
+fn plan_of(_spec: &Spec, _key: (PlanKind, usize)) -> Result<Plan> {
+    Err(Error::Unsupported("plans".into()))
+}

@@ -1,0 +1,135 @@
+//! The stage on which plans run: weights, session slots, tables and scratch on a device.
+
+use super::buffer::GpuBuffer;
+use super::caps::Caps;
+use super::delta::Spans;
+use super::device::Gpu;
+use super::lower::Fixed;
+use super::lower_mixer::mixer_chunk;
+use super::pool::Pool;
+use super::runner::{MAX_DECODE_ROWS, MAX_STEPS, PREFILL_ROWS};
+use super::scratch::ScratchPool;
+use super::upload::Uploaded;
+use crate::engine::SlotState;
+use crate::error::{Error, Result};
+use crate::model::{LayerState, Weight};
+use crate::ops::Op;
+use crate::plan::Plan;
+use deltanet_shaders::head::CONTROL_WORDS;
+
+/// Weights, slots, tables and scratch on a device: all that a plan's dispatches bind.
+#[derive(Debug)]
+pub struct Stage {
+    pub(super) gpu: Gpu,
+    /// What kernel choice goes by: the device's, unless [`Stage::choose_for`] said otherwise.
+    pub(super) caps: Caps,
+    pub(super) vocab: usize,
+    pub(super) layers: Vec<LayerState>,
+    /// The buffer table: what dispatches name by index.
+    pub(super) buffers: Vec<GpuBuffer>,
+    pub(super) weights: Uploaded,
+    pub(super) fixed: Fixed,
+    pub(super) scratch: ScratchPool,
+    pub(super) pool: Pool,
+    /// `[rows, MAX_STEPS]` vec4<u32>: see `sample/draw`.
+    pub(super) emits: usize,
+}
+
+impl Stage {
+    /// Uploads `weights` and makes `slots` zeroed slots for `layers`. `progress` gets (bytes done, bytes in all).
+    ///
+    /// # Errors
+    /// [`Error::Limit`] when a weight's row or the slots of a layer need a larger binding than the device has;
+    /// [`Error::OutOfMemory`] when the device has no room.
+    pub fn new(
+        gpu: Gpu,
+        vocab: usize,
+        weights: &[Weight],
+        layers: &[LayerState],
+        slots: usize,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
+        let mut buffers = Vec::new();
+        let (pool, heads, states) = Pool::new(&gpu, vocab, layers, slots, &mut buffers)?;
+        let weights = Uploaded::new(&gpu, weights, &mut buffers, progress)?;
+        let most = most_rows() as u64;
+        let mut make = |name: &str, bytes: u64| -> Result<usize> {
+            buffers.push(gpu.buffer(name, bytes)?);
+            Ok(buffers.len() - 1)
+        };
+        let fixed = Fixed {
+            heads,
+            head: pool.head,
+            states,
+            controls: make("controls", 4 * u64::from(CONTROL_WORDS) * MAX_DECODE_ROWS as u64)?,
+            tokens: make("tokens", 4 * most)?,
+            table: make("row table", 16 * most)?,
+            sequences: make("sequences", 16 * MAX_DECODE_ROWS as u64)?,
+            chunks: Vec::new(),
+            nothing: make("nothing", 16)?,
+        };
+        let emits = make("emits", 16 * (MAX_DECODE_ROWS * MAX_STEPS) as u64)?;
+        let (layers, scratch) = (layers.to_vec(), ScratchPool::default());
+        let caps = gpu.caps().clone();
+        Ok(Self { gpu, caps, vocab, layers, buffers, weights, fixed, scratch, pool, emits })
+    }
+
+    /// Chooses kernels as for another device, in plans lowered from now on: so a software adapter can run a GPU's
+    /// kernels in tests. The device must have what `caps` promises.
+    pub fn choose_for(&mut self, caps: Caps) {
+        self.caps = caps;
+    }
+
+    /// A slot's whole content.
+    pub async fn export(&self, slot: usize) -> Result<SlotState> {
+        self.pool.check(slot)?;
+        let read = self.gpu.read(&self.pool.ranges(slot)).await?;
+        self.pool.state_from(read)
+    }
+
+    /// Replaces a slot's content.
+    ///
+    /// # Errors
+    /// [`Error::Session`] when the sizes are not this model's; the slot is then as it was.
+    pub fn import(&mut self, slot: usize, state: &SlotState) -> Result<()> {
+        self.pool.check(slot)?;
+        self.pool.write(&self.gpu, slot, state)?;
+        self.gpu.check()
+    }
+
+    pub(super) fn buffer(&self, index: usize) -> Result<&GpuBuffer> {
+        self.buffers.get(index).ok_or_else(|| Error::Gpu(format!("no buffer {index}")))
+    }
+
+    /// Uploads what the kernels of a piece of a prompt read.
+    pub(super) fn write_piece(&self, slot: usize, piece: &[u32]) -> Result<()> {
+        let n = piece.len() as u32;
+        self.gpu.write(self.buffer(self.fixed.tokens)?, 0, piece);
+        self.gpu.write(self.buffer(self.fixed.sequences)?, 0, &[[0, n, slot as u32, 0]]);
+        for (chunk, buffer) in &self.fixed.chunks {
+            let buffer = self.buffer(*buffer)?;
+            let spans = Spans::new(&[(0, n, slot as u32)], *chunk).padded(1, (buffer.size() / 16) as u32);
+            self.gpu.write(buffer, 0, &spans.chunks);
+        }
+        Ok(())
+    }
+
+    /// Makes the chunk tables that a plan's mixers read.
+    pub(super) fn ensure_chunks(&mut self, plan: &Plan) -> Result<()> {
+        for op in &plan.ops {
+            let Op::Mixer(mixer) = op else { continue };
+            let chunk = mixer_chunk(mixer, &self.caps);
+            if self.fixed.chunks.iter().all(|c| c.0 != chunk) {
+                let entries = (most_rows() as u64).div_ceil(u64::from(chunk));
+                self.buffers.push(self.gpu.buffer("chunks", 16 * entries)?);
+                self.fixed.chunks.push((chunk, self.buffers.len() - 1));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Most rows of any plan.
+fn most_rows() -> usize {
+    PREFILL_ROWS.iter().copied().max().unwrap_or(1).max(MAX_DECODE_ROWS)
+}

@@ -1,0 +1,69 @@
+// Where a Linear's result goes. Flags: BIAS; ADD adds to what is there (the residual stream); OUT_HEAD writes the
+// logits in the heads of the rows' sessions, and nothing for rows without one; CONV_OUT, when every row is a session of
+// its own: columns that are channels of a convolution go through it and SiLU, and its tail advances. One thread has all
+// of a channel, so no other waits for it.
+
+#import common/activation
+
+struct OutputParams {
+    out_dim: u32,    // rows of this part of the weight
+    out_stride: u32, // elements from row to row of `out`; OUT_HEAD: words a slot
+    out_at: u32,     // first column; OUT_HEAD: place of the logits, plus the part's first row
+    bias_at: u32,    // the part's first row
+}
+
+struct ConvOutParams {
+    at: u32,          // first column that is a channel, counted in rows of the whole weight
+    channels: u32,
+    state_words: u32, // f32 words a slot of the layer
+    tail_at: u32,     // the tail's place in a slot: [TAPS − 1, channels], oldest first
+}
+
+#ifdef CONV_OUT
+fn convolved(row: u32, column: u32, now: f32) -> f32 {
+    let p = params.conv;
+    let c = column - p.at; // wraps around before the first channel
+    if c >= p.channels {
+        return now;
+    }
+    let slot = table[row].x;
+    if slot == NO_SLOT {
+        return 0.0;
+    }
+    let tail = slot * p.state_words + p.tail_at + c;
+    var sum = 0.0;
+    for (var j = 0u; j + 1u < TAPS; j++) {
+        let v = state[tail + j * p.channels];
+        sum = fma(pack[c * TAPS + j], v, sum);
+        if j > 0u {
+            state[tail + (j - 1u) * p.channels] = v;
+        }
+    }
+    state[tail + (TAPS - 2u) * p.channels] = now;
+    return silu(fma(pack[c * TAPS + TAPS - 1u], now, sum));
+}
+#endif
+
+fn store(row: u32, o: u32, sum: f32) {
+    let p = params.output;
+    var value = sum;
+#ifdef BIAS
+    value += bias[p.bias_at + o];
+#endif
+#ifdef CONV_OUT
+    value = convolved(row, p.bias_at + o, value);
+#endif
+#ifdef OUT_HEAD
+    let slot = table[row].x;
+    if slot != NO_SLOT {
+        out[slot * p.out_stride + p.out_at + o] = value;
+    }
+#else
+    let i = row * p.out_stride + p.out_at + o;
+#ifdef ADD
+    out[i] += value;
+#else
+    out[i] = value;
+#endif
+#endif
+}

@@ -1,0 +1,69 @@
+// out[r] (+)= W · x(r), for adapters that are a CPU in disguise: each invocation computes R rows by N outputs in
+// registers, with no barrier and no workgroup memory, which are the dearest there.
+//
+// The additions over in_dim follow one order for every R, so a row's result is the same bits in any company.
+// Grid: x covers out_dim in steps of WG · N, y covers the rows in steps of R.
+//
+// Consts: WG, N, R. Flags: see linear/output; XVEC, TAIL and LAST as in linear/gemv.
+
+#import common/weights
+#import common/rows
+#import linear/input
+#import linear/output
+
+struct Params {
+    input: InputParams,
+    output: OutputParams,
+    conv: ConvOutParams,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;      // [out_dim, groups * 8]
+#ifdef XVEC
+@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>;            // [rows, x_stride]
+#else
+@group(0) @binding(2) var<storage, read> x: array<f32>;                  // [rows, x_stride]
+#endif
+@group(0) @binding(3) var<storage, read> bias: array<f32>;               // [out_dim of all parts]
+@group(0) @binding(4) var<storage, read> table: array<vec4<u32>>;        // [rows] the row table
+@group(0) @binding(5) var<storage, read_write> out: array<f32>;          // [rows, out_stride], or heads
+
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let first = id.x * N;
+    let groups = params.input.groups;
+    let out_dim = params.output.out_dim;
+    if first >= out_dim {
+        return;
+    }
+    var row0 = id.y * R;
+#ifdef LAST
+    row0 = table[0].z - 1u;
+#endif
+    var sums: array<vec4<f32>, R * N>;
+    for (var g = 0u; g < groups; g++) {
+        var w: array<Eight, N>;
+        for (var n = 0u; n < N; n++) {
+            w[n] = weight8(min(first + n, out_dim - 1u) * groups + g);
+        }
+        for (var r = 0u; r < R; r++) {
+            let lo = input4(row0 + r, g * 8u);
+            let hi = input4(row0 + r, g * 8u + 4u);
+            for (var n = 0u; n < N; n++) {
+                sums[r * N + n] = fma(w[n].hi, hi, fma(w[n].lo, lo, sums[r * N + n]));
+            }
+        }
+    }
+    for (var n = 0u; n < N; n++) {
+        if first + n < out_dim {
+            for (var r = 0u; r < R; r++) {
+                let s = sums[r * N + n];
+#ifdef LAST
+                store(r, first + n, (s.x + s.y) + (s.z + s.w));
+#else
+                store(row0 + r, first + n, (s.x + s.y) + (s.z + s.w));
+#endif
+            }
+        }
+    }
+}

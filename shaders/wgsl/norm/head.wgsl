@@ -1,0 +1,89 @@
+// Per head: out = x / sqrt(mean x² + eps) ⊙ norm (with HEAD_NORM), times the activated gate (with GATED: GATE_SILU or
+// sigmoid). One workgroup a row and head; with SOLO one invocation, and no barrier.
+
+#import common/activation
+
+struct Params {
+    head_dim: u32,    // elements a head
+    heads: u32,
+    x_stride: u32,    // elements from row to row of `x`
+    x_at: u32,        // first column of `x`
+    gate_stride: u32, // likewise of `gate`
+    gate_at: u32,
+    out_stride: u32,  // elements from row to row of `out`
+    eps: f32,         // inside the root
+    rows: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;            // [rows, x_stride]
+@group(0) @binding(2) var<storage, read> norm: array<f32>;         // [head_dim]
+@group(0) @binding(3) var<storage, read> gate: array<f32>;         // [rows, gate_stride]
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;    // [rows, out_stride]
+
+fn write(row: u32, column: u32, i: u32, scale: f32) {
+    var v = x[row * params.x_stride + params.x_at + column];
+#ifdef HEAD_NORM
+    v = v * scale * norm[i];
+#endif
+#ifdef GATED
+    let z = gate[row * params.gate_stride + params.gate_at + column];
+#ifdef GATE_SILU
+    v *= silu(z);
+#else
+    v *= sigmoid(z);
+#endif
+#endif
+    out[row * params.out_stride + column] = v;
+}
+
+#ifndef SOLO
+var<workgroup> partial: array<f32, WG>;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
+    let row = wid.x;
+    let first = wid.y * params.head_dim;
+    var scale = 1.0;
+#ifdef HEAD_NORM
+    let base = row * params.x_stride + params.x_at + first;
+    var square = 0.0;
+    for (var i = lid.x; i < params.head_dim; i += WG) {
+        square = fma(x[base + i], x[base + i], square);
+    }
+    partial[lid.x] = square;
+    for (var half = WG / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if lid.x < half {
+            partial[lid.x] += partial[lid.x + half];
+        }
+    }
+    workgroupBarrier();
+    scale = inverseSqrt(partial[0] / f32(params.head_dim) + params.eps);
+#endif
+    for (var i = lid.x; i < params.head_dim; i += WG) {
+        write(row, first + i, i, scale);
+    }
+}
+#else
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let row = id.x / params.heads;
+    let first = (id.x % params.heads) * params.head_dim;
+    if row >= params.rows {
+        return;
+    }
+    var scale = 1.0;
+#ifdef HEAD_NORM
+    let base = row * params.x_stride + params.x_at + first;
+    var squares = vec4<f32>(0.0);
+    for (var i = 0u; i < params.head_dim; i++) {
+        squares[i & 3u] = fma(x[base + i], x[base + i], squares[i & 3u]);
+    }
+    scale = inverseSqrt(((squares.x + squares.y) + (squares.z + squares.w)) / f32(params.head_dim) + params.eps);
+#endif
+    for (var i = 0u; i < params.head_dim; i++) {
+        write(row, first + i, i, scale);
+    }
+}
+#endif

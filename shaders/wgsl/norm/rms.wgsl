@@ -1,0 +1,81 @@
+// out[r] = x[r] / sqrt(mean x² + eps) ⊙ norm. One workgroup a row; with SOLO, one invocation a row and no barrier.
+
+#import common/rows
+
+struct Params {
+    width: u32,      // elements a row
+    x_stride: u32,   // elements from row to row of `x`
+    x_at: u32,       // first column of `x`
+    out_stride: u32, // elements from row to row of `out`
+    rows: u32,
+    eps: f32,        // inside the root
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> x: array<f32>;            // [rows, x_stride]
+@group(0) @binding(2) var<storage, read> norm: array<f32>;         // [width]
+@group(0) @binding(3) var<storage, read> table: array<vec4<u32>>;  // [rows] the row table
+@group(0) @binding(4) var<storage, read_write> out: array<f32>;    // [rows, out_stride]
+
+#ifndef SOLO
+var<workgroup> partial: array<f32, WG>;
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
+    let out_row = wid.x;
+    var row = wid.x;
+#ifdef LAST
+    row = table[0].z - 1u;
+#endif
+    let base = row * params.x_stride + params.x_at;
+    var square = 0.0;
+    for (var i = lid.x; i < params.width; i += WG) {
+        square = fma(x[base + i], x[base + i], square);
+    }
+    partial[lid.x] = square;
+    for (var half = WG / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if lid.x < half {
+            partial[lid.x] += partial[lid.x + half];
+        }
+    }
+    workgroupBarrier();
+    let scale = inverseSqrt(partial[0] / f32(params.width) + params.eps);
+    for (var i = lid.x; i < params.width; i += WG) {
+        out[out_row * params.out_stride + i] = x[base + i] * scale * norm[i];
+    }
+}
+#else
+// Eight partial sums, as eight lanes of a CPU would take them, keep the error that of a tree.
+@compute @workgroup_size(WG)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let out_row = id.x;
+    if out_row >= params.rows {
+        return;
+    }
+    var row = out_row;
+#ifdef LAST
+    row = table[0].z - 1u;
+#endif
+    let base = row * params.x_stride + params.x_at;
+    var lo = vec4<f32>(0.0);
+    var hi = vec4<f32>(0.0);
+    let whole = params.width & 0xfffffff8u;
+    for (var i = 0u; i < whole; i += 8u) {
+        let at = base + i;
+        let a = vec4<f32>(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
+        let b = vec4<f32>(x[at + 4u], x[at + 5u], x[at + 6u], x[at + 7u]);
+        lo = fma(a, a, lo);
+        hi = fma(b, b, hi);
+    }
+    lo += hi;
+    var square = (lo.x + lo.y) + (lo.z + lo.w);
+    for (var i = whole; i < params.width; i++) {
+        square = fma(x[base + i], x[base + i], square);
+    }
+    let scale = inverseSqrt(square / f32(params.width) + params.eps);
+    for (var i = 0u; i < params.width; i++) {
+        out[out_row * params.out_stride + i] = x[base + i] * scale * norm[i];
+    }
+}
+#endif

@@ -1,0 +1,471 @@
+//! A model's ops on the GPU, one at a time, against plain references in f64.
+//!
+//! Scratch starts as NaN and is guarded: `Stage::trace` fails when a kernel writes beyond its rows.
+
+use deltanet::gpu::{Caps, Gpu, Stage, Trace};
+use deltanet::model::{DType, LayerState, Weight};
+use deltanet::ops::{
+    Activation, BufId, Cols, DecayGate, Embed, GateForm, Input, Linear, Mixer, MixerState, Op, PrecondGate, WeightId,
+};
+use deltanet::plan::{BufSpec, Life, Plan, PlanKind};
+use deltanet::rule::{Beta, Decay, Rule, WriteKey};
+use deltanet_tests::devices;
+use deltanet_tests::mixer_reference::MixerSession;
+use deltanet_tests::random::Random;
+use deltanet_tests::small_spec::matrix;
+
+/// Stages that choose kernels as the device asks, and as a GPU would.
+fn stages(gpu: &Gpu, vocab: usize, weights: &[Weight], layers: &[LayerState]) -> Vec<(&'static str, Stage)> {
+    let make = || Stage::new(gpu.clone(), vocab, weights, layers, 5, &mut |_, _| {}).unwrap();
+    let mut all = vec![("own kernels", make())];
+    if gpu.caps().software {
+        let mut stage = make();
+        stage.choose_for(Caps { software: false, ..gpu.caps().clone() });
+        all.push(("GPU kernels", stage));
+    }
+    all
+}
+
+fn buffer(name: &'static str, width: usize, rows: usize) -> BufSpec {
+    BufSpec { name, width, rows, life: Life::Scratch }
+}
+
+fn plan(kind: PlanKind, rows: usize, ops: Vec<Op>, buffers: Vec<BufSpec>, logits: BufId) -> Plan {
+    Plan { kind, rows, ops, labels: Vec::new(), buffers, logits }
+}
+
+/// Largest difference over the largest of the reference, and where it is.
+#[track_caller]
+fn close(got: &[f32], want: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let top = want.iter().fold(0.0f64, |a, b| a.max(b.abs())).max(1e-30);
+    let (mut worst, mut at) = (0.0, 0);
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        let d = (f64::from(*g) - w).abs() / top;
+        if !(d <= worst) {
+            (worst, at) = (d, i);
+        }
+    }
+    assert!(worst <= tolerance, "{what}: {worst:.2e} at {at}: got {}, want {}", got[at], want[at]);
+}
+
+const NOWHERE: BufId = BufId(99);
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+fn silu(x: f64) -> f64 {
+    x * sigmoid(x)
+}
+
+/// The prologues, `[rows, in_dim]` in f64. `x` is `[rows, width]`.
+fn reference_input(input: &Input, x: &[f32], width: usize, in_dim: usize, norm: &[f32]) -> Vec<f64> {
+    let mut out = Vec::new();
+    for row in x.chunks(width) {
+        let at = |i: usize| f64::from(row[i]);
+        match input {
+            Input::Plain(c) => out.extend((0..in_dim).map(|i| at(c.at + i))),
+            Input::RmsNorm { x: c, eps, .. } => {
+                let square: f64 = (0..in_dim).map(|i| at(c.at + i).powi(2)).sum();
+                let scale = (square / in_dim as f64 + f64::from(*eps)).sqrt().recip();
+                out.extend((0..in_dim).map(|i| at(c.at + i) * scale * f64::from(norm[i])));
+            }
+            Input::SwiGlu(c) => out.extend((0..in_dim).map(|i| silu(at(c.at + i)) * at(c.at + in_dim + i))),
+            Input::HeadNorm { x: c, head_dim, weight, eps, gate } => {
+                for i in 0..in_dim {
+                    let head = i / head_dim * head_dim;
+                    let mut v = at(c.at + i);
+                    if weight.is_some() {
+                        let square: f64 = (0..*head_dim).map(|j| at(c.at + head + j).powi(2)).sum();
+                        v *= (square / *head_dim as f64 + f64::from(*eps)).sqrt().recip();
+                        v *= f64::from(norm[i % head_dim]);
+                    }
+                    if let Some((g, a)) = gate {
+                        v *= if *a == Activation::Silu { silu(at(g.at + i)) } else { sigmoid(at(g.at + i)) };
+                    }
+                    out.push(v);
+                }
+            }
+        }
+    }
+    out
+}
+
+/// One product, with everything that can be fused to it, as prefill and as decode.
+fn check_linear(gpu: &Gpu, dtype: DType, in_dim: usize, out_dim: usize, rows: usize, form: usize) {
+    let mut random = Random::new((in_dim * 31 + out_dim * 7 + rows) as u64);
+    let (x_at, extra) = if form % 2 == 0 { (0, 0) } else { (4, 7) };
+    let width = x_at + 2 * in_dim + extra;
+    let x = random.normals(rows * width);
+    let w: Vec<f32> = random.normals(out_dim * in_dim).iter().map(|v| v / (in_dim as f32).sqrt()).collect();
+    let norm: Vec<f32> = random.normals(in_dim).iter().map(|v| 1.0 + 0.2 * v).collect();
+    let bias = random.normals(out_dim);
+    let residual = random.normals(rows * out_dim);
+    let (w, w_stored) = matrix(&w, out_dim, in_dim, dtype);
+    let (xb, ob) = (BufId(0), BufId(1));
+    let cols = |at: usize| Cols { buf: xb, width, at };
+    let head_dim = if in_dim % 20 == 0 { 20 } else { in_dim / 3 };
+    let input = match form {
+        0 => Input::Plain(cols(x_at)),
+        1 | 2 => Input::RmsNorm { x: cols(x_at), weight: WeightId(1), eps: 1e-6 },
+        3 => Input::SwiGlu(cols(x_at)),
+        _ if in_dim % head_dim != 0 => return,
+        4 => Input::HeadNorm {
+            x: cols(0),
+            head_dim,
+            weight: Some(WeightId(1)),
+            eps: 1e-5,
+            gate: Some((cols(in_dim), Activation::Silu)),
+        },
+        5 => Input::HeadNorm {
+            x: cols(x_at),
+            head_dim,
+            weight: None,
+            eps: 1e-5,
+            gate: Some((cols(x_at + in_dim), Activation::Sigmoid)),
+        },
+        _ => Input::HeadNorm { x: cols(0), head_dim, weight: Some(WeightId(1)), eps: 1e-5, gate: None },
+    };
+    let normed = reference_input(&input, &x, width, in_dim, &norm);
+    let (add, with_bias) = (form % 2 == 0, form % 3 == 0);
+    let mut want = Vec::new();
+    for r in 0..rows {
+        for o in 0..out_dim {
+            let dot = (0..in_dim).map(|i| normed[r * in_dim + i] * f64::from(w_stored[o * in_dim + i]));
+            let mut sum: f64 = dot.sum();
+            sum += if with_bias { f64::from(bias[o]) } else { 0.0 };
+            sum += if add { f64::from(residual[r * out_dim + o]) } else { 0.0 };
+            want.push(sum);
+        }
+    }
+    let op = Op::Linear(Linear {
+        input,
+        weight: WeightId(0),
+        bias: with_bias.then_some(WeightId(2)),
+        in_dim,
+        out_dim,
+        out: ob,
+        add,
+        last_only: false,
+    });
+    let weights = [w, Weight::Vector(norm), Weight::Vector(bias)];
+    for (kernels, mut stage) in stages(gpu, 64, &weights, &[]) {
+        for kind in [PlanKind::Prefill, PlanKind::Decode] {
+            if kind == PlanKind::Decode && rows > 64 {
+                continue;
+            }
+            let buffers = vec![buffer("x", width, rows), buffer("out", out_dim, rows)];
+            let plan = plan(kind, rows, vec![op.clone()], buffers, NOWHERE);
+            let tokens = vec![1; rows];
+            let run = Trace { slots: &[1], tokens: &tokens, given: &[(xb, &x), (ob, &residual)], wanted: &[ob] };
+            let got = gpu.wait(stage.trace(&plan, &run)).unwrap();
+            let what = format!("{dtype:?} {in_dim}→{out_dim}, {rows} rows, form {form}, {kind:?}, {kernels}");
+            close(&got[0], &want, 3e-6, &what);
+        }
+    }
+}
+
+#[test]
+fn products_in_every_shape_and_type() {
+    for gpu in devices::both() {
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
+            for (in_dim, out_dim) in [(4, 5), (60, 12), (384, 100), (1000, 33)] {
+                for rows in [1, 3, 16, 17, 65] {
+                    check_linear(gpu, dtype, in_dim, out_dim, rows, (in_dim + rows) % 7);
+                }
+            }
+        }
+        for form in 0..7 {
+            for rows in [2, 8, 64] {
+                check_linear(gpu, DType::Bf16, 60, 70, rows, form);
+                check_linear(gpu, DType::F32, 42, 9, rows, form);
+            }
+        }
+    }
+}
+
+#[test]
+fn embedding_takes_stored_rows_and_clamps_nothing_else() {
+    for gpu in devices::both() {
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
+            let (vocab, width, rows) = (4096, 60, 17);
+            let mut random = Random::new(3);
+            let (table, stored) = matrix(&random.normals(vocab * width), vocab, width, dtype);
+            let tokens: Vec<u32> = (0..rows).map(|i| if i == 0 { 4095 } else { random.below(vocab) as u32 }).collect();
+            let (_, mut stage) = stages(gpu, vocab, &[table], &[]).remove(0);
+            let op = Op::Embed(Embed { table: WeightId(0), width, out: BufId(0) });
+            let buffers = vec![buffer("x", width, 64)];
+            let plan = plan(PlanKind::Prefill, 64, vec![op], buffers, NOWHERE);
+            let run = Trace { slots: &[2], tokens: &tokens, given: &[], wanted: &[BufId(0)] };
+            let got = gpu.wait(stage.trace(&plan, &run)).unwrap();
+            for (r, token) in tokens.iter().enumerate() {
+                let want = &stored[*token as usize * width..][..width];
+                assert_eq!(&got[0][r * width..][..width], want, "{dtype:?} row {r}");
+            }
+        }
+    }
+}
+
+/// A layer's middle: projection, mixer, output product with norm and gate.
+struct Chain {
+    op: Mixer,
+    ops: Vec<Op>,
+    widths: Vec<(&'static str, usize)>,
+    weights: Vec<Weight>,
+    vectors: Vec<Vec<f32>>,
+    /// Projections: of q|k|v|z|b|a|…, and of the decay alone when it has a buffer of its own.
+    projection: Vec<f32>,
+    aux: Vec<f32>,
+    out: Vec<f32>,
+    words: usize,
+}
+
+const HIDDEN: usize = 40;
+const OUT: usize = 24;
+const X: BufId = BufId(0);
+const PROJECTION: BufId = BufId(1);
+const AUX: BufId = BufId(2);
+const RESULT: BufId = BufId(6);
+
+impl Chain {
+    fn new(rule: Rule, [heads, value_heads, key_dim, value_dim]: [usize; 4], taps: usize, option: usize) -> Self {
+        let mut random = Random::new((key_dim * 100 + value_dim * 10 + taps + option) as u64);
+        let (hk, hvv) = (heads * key_dim, value_heads * value_dim);
+        let channels = 2 * hk + hvv;
+        let decays = if rule.decay == Decay::PerChannel { value_heads * key_dim } else { value_heads };
+        let apart = rule.decay == Decay::PerChannel;
+        // q|k|v, z, b, a, preconditioner a and b.
+        let z_at = channels;
+        let b_at = z_at + hvv;
+        let a_at = b_at + value_heads;
+        let pa_at = a_at + if apart { 0 } else { decays };
+        let width = pa_at + 2 * heads;
+        let cols = |at: usize| Cols { buf: PROJECTION, width, at };
+        let a = if apart { Cols { buf: AUX, width: decays, at: 0 } } else { cols(a_at) };
+        let precond = rule.write_key == WriteKey::Preconditioned;
+        let s_words = value_heads * key_dim * value_dim;
+        let tail = s_words;
+        let sums = tail + (taps - 1) * channels;
+        let op = Mixer {
+            rule,
+            heads,
+            value_heads,
+            key_dim,
+            value_dim,
+            qkv: cols(0),
+            conv: (taps > 1).then_some(WeightId(1)),
+            conv_size: taps,
+            l2norm: option % 3 != 2,
+            beta: (rule.beta != Beta::One).then(|| cols(b_at)),
+            beta_scale: if option % 2 == 1 { 2.0 } else { 1.0 },
+            decay: (rule.decay != Decay::None).then(|| DecayGate {
+                a,
+                a_log: WeightId(2),
+                dt_bias: WeightId(3),
+                form: if option % 2 == 1 { GateForm::Bounded(-3.0) } else { GateForm::Softplus },
+            }),
+            precond: precond.then(|| PrecondGate {
+                a: cols(pa_at),
+                b: cols(pa_at + heads),
+                a_log: WeightId(4),
+                dt_bias: WeightId(5),
+                log_scale: WeightId(6),
+            }),
+            layer: 0,
+            state: MixerState { s: 0, tail, sums },
+            out: BufId(3),
+            conved: BufId(4),
+            gates: BufId(5),
+        };
+        let mut vector = |n: usize, scale: f32, shift: f32| -> Vec<f32> {
+            random.normals(n).iter().map(|x| x * scale + shift).collect()
+        };
+        let vectors = vec![
+            Vec::new(),
+            vector(channels * taps, 0.5, 0.1),
+            vector(value_heads, 0.5, 0.0),
+            vector(decays, 0.5, -1.0),
+            vector(heads, 0.5, 0.0),
+            vector(heads, 0.5, -1.0),
+            vector(heads, 0.1, -0.2),
+            vector(value_dim, 0.2, 1.0),
+        ];
+        let scale = 1.0 / (HIDDEN as f32).sqrt();
+        let (w, projection) = matrix(&vector(width * HIDDEN, scale, 0.0), width, HIDDEN, DType::F32);
+        let (w_out, out) = matrix(&vector(OUT * hvv, 1.0 / (hvv as f32).sqrt(), 0.0), OUT, hvv, DType::Bf16);
+        let (w_aux, aux) = matrix(&vector(decays * HIDDEN, scale, 0.0), decays, HIDDEN, DType::F16);
+        let mut weights = vec![w];
+        weights.extend(vectors.iter().skip(1).map(|v| Weight::Vector(v.clone())));
+        weights.extend([w_out, w_aux]);
+        let linear = |input, weight, in_dim, out_dim, out| {
+            let weight = WeightId(weight);
+            Op::Linear(Linear { input, weight, bias: None, in_dim, out_dim, out, add: false, last_only: false })
+        };
+        let x = Cols { buf: X, width: HIDDEN, at: 0 };
+        let mut ops = Vec::new();
+        if apart && rule.decay != Decay::None {
+            ops.push(linear(Input::Plain(x), 9, HIDDEN, decays, AUX));
+        }
+        ops.push(linear(Input::Plain(x), 0, HIDDEN, width, PROJECTION));
+        ops.push(Op::Mixer(op.clone()));
+        let normed = Input::HeadNorm {
+            x: Cols { buf: op.out, width: hvv, at: 0 },
+            head_dim: value_dim,
+            weight: (option != 1).then_some(WeightId(7)),
+            eps: 1e-5,
+            gate: (option != 2).then(|| (cols(z_at), if option == 0 { Activation::Silu } else { Activation::Sigmoid })),
+        };
+        ops.push(linear(normed, 8, hvv, OUT, RESULT));
+        let gates = value_heads + decays + 2 * heads;
+        let widths = vec![
+            ("x", HIDDEN),
+            ("projection", width),
+            ("aux", decays),
+            ("mixed", hvv),
+            ("conved", channels),
+            ("gates", gates),
+            ("out", OUT),
+        ];
+        let words = sums + if precond { hk } else { 0 };
+        Self { op, ops, widths, weights, vectors, projection, aux, out, words }
+    }
+
+    fn plan(&self, kind: PlanKind, rows: usize) -> Plan {
+        let buffers = self.widths.iter().map(|(name, width)| buffer(name, *width, rows)).collect();
+        plan(kind, rows, self.ops.clone(), buffers, NOWHERE)
+    }
+
+    fn stages(&self, gpu: &Gpu) -> Vec<(&'static str, Stage)> {
+        stages(gpu, 64, &self.weights, &[LayerState { words: self.words, cache_per_token: 0 }])
+    }
+
+    /// The reference: one row fed, the output product's result.
+    fn feed(&self, session: &mut MixerSession, x: &[f32]) -> Vec<f64> {
+        let product = |w: &[f32]| -> Vec<f32> {
+            let dot = |row: &[f32]| row.iter().zip(x).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() as f32;
+            w.chunks(HIDDEN).map(dot).collect()
+        };
+        let row = product(&self.projection);
+        let mixed = session.feed(&self.op, &row, &product(&self.aux), &|id| self.vectors[id.0].clone());
+        let mixed: Vec<f32> = mixed.iter().map(|v| *v as f32).collect();
+        let Some(Op::Linear(Linear { input: Input::HeadNorm { head_dim, weight, eps, gate, .. }, .. })) =
+            self.ops.last()
+        else {
+            unreachable!()
+        };
+        // The reference takes x and gate from one row.
+        let n = mixed.len();
+        let joined: Vec<f32> = [&mixed[..], &row[2 * self.op.heads * self.op.key_dim + n..][..n]].concat();
+        let cols = |at: usize| Cols { buf: X, width: 2 * n, at };
+        let input = Input::HeadNorm {
+            x: cols(0),
+            head_dim: *head_dim,
+            weight: *weight,
+            eps: *eps,
+            gate: gate.map(|(_, a)| (cols(n), a)),
+        };
+        let normed = reference_input(&input, &joined, 2 * n, n, &self.vectors[7]);
+        self.out.chunks(n).map(|w| w.iter().zip(&normed).map(|(a, b)| f64::from(*a) * b).sum()).collect()
+    }
+}
+
+/// Rules, sizes (H, HV, K, V), taps and options that together use every path.
+fn chains() -> Vec<Chain> {
+    let mut all = vec![
+        Chain::new(Rule::GATED_DELTANET, [2, 4, 32, 48], 4, 0),
+        Chain::new(Rule::GATED_DELTANET, [2, 2, 60, 20], 2, 1),
+        Chain::new(Rule::GATED_DELTANET, [1, 1, 4, 300], 8, 2),
+        Chain::new(Rule::DELTANET, [3, 3, 16, 16], 4, 1),
+        Chain::new(Rule::LINEAR_ATTENTION, [1, 2, 36, 12], 1, 0),
+    ];
+    for (i, (_, rule)) in Rule::NAMED.iter().enumerate() {
+        all.push(Chain::new(*rule, [1, 2, 20, 28], 4, i % 3));
+    }
+    all
+}
+
+#[test]
+fn mixers_decode_token_by_token() {
+    for gpu in devices::both() {
+        for (i, chain) in chains().iter().enumerate() {
+            for (kernels, mut stage) in chain.stages(gpu) {
+                decode(gpu, i, chain, &mut stage, kernels);
+            }
+        }
+    }
+}
+
+fn decode(gpu: &Gpu, i: usize, chain: &Chain, stage: &mut Stage, kernels: &str) {
+    let mut random = Random::new(i as u64);
+    let plan = chain.plan(PlanKind::Decode, 4);
+    let alone = chain.plan(PlanKind::Decode, 1);
+    let slots = [3, 0, 4];
+    let mut sessions = vec![MixerSession::new(&chain.op); 3];
+    for step in 0..6 {
+        // The last session sits out a step; its row is padding then.
+        let live = if step == 3 { 2 } else { 3 };
+        let x = random.normals(4 * HIDDEN);
+        let run = Trace { slots: &slots[..live], tokens: &[], given: &[(X, &x)], wanted: &[RESULT] };
+        let before = gpu.wait(stage.export(0)).unwrap();
+        let got = gpu.wait(stage.trace(&plan, &run)).unwrap();
+        let mut want = Vec::new();
+        for (r, session) in sessions.iter_mut().enumerate().take(live) {
+            want.extend(chain.feed(session, &x[r * HIDDEN..][..HIDDEN]));
+        }
+        let what = format!("chain {i} ({}), step {step}, {kernels}", chain.op.rule.name());
+        close(&got[0][..want.len()], &want, 1e-5, &what);
+        // The same row alone gives the same bits.
+        let mut other = before;
+        other.position = 0;
+        other.logits.clear();
+        stage.import(2, &other).unwrap();
+        let run = Trace { slots: &[2], given: &[(X, &x[HIDDEN..2 * HIDDEN])], ..run };
+        let single = gpu.wait(stage.trace(&alone, &run)).unwrap();
+        assert_eq!(single[0][..], got[0][OUT..2 * OUT], "{what}: alone and in company");
+    }
+    for (slot, session) in slots.iter().zip(&sessions) {
+        let state = gpu.wait(stage.export(*slot)).unwrap();
+        check_state(chain, &state.layers[0], session, &format!("chain {i}, {kernels}"));
+    }
+}
+
+fn check_state(chain: &Chain, got: &[f32], session: &MixerSession, what: &str) {
+    let places = chain.op.state;
+    close(&got[places.s..][..session.s.len()], &session.s, 1e-5, &format!("{what}: S"));
+    let tail = session.tail(&chain.op);
+    close(&got[places.tail..][..tail.len()], &tail, 1e-5, &format!("{what}: tail"));
+    if chain.op.precond.is_some() {
+        close(&got[places.sums..], &session.sums, 1e-5, &format!("{what}: sums"));
+    }
+}
+
+#[test]
+fn mixers_prefill_in_pieces() {
+    for gpu in devices::both() {
+        for (i, chain) in chains().iter().enumerate() {
+            for (kernels, mut stage) in chain.stages(gpu) {
+                prefill(gpu, i, chain, &mut stage, kernels);
+            }
+        }
+    }
+}
+
+fn prefill(gpu: &Gpu, i: usize, chain: &Chain, stage: &mut Stage, kernels: &str) {
+    let mut random = Random::new(100 + i as u64);
+    let mut session = MixerSession::new(&chain.op);
+    for (n, rows) in [(1, 16), (2, 16), (17, 64), (65, 256), (3, 16)] {
+        let x = random.normals(rows * HIDDEN);
+        let plan = chain.plan(PlanKind::Prefill, rows);
+        let run = Trace { slots: &[1], tokens: &vec![0; n], given: &[(X, &x)], wanted: &[RESULT] };
+        let got = gpu.wait(stage.trace(&plan, &run)).unwrap();
+        let mut want = Vec::new();
+        for row in x.chunks(HIDDEN).take(n) {
+            want.extend(chain.feed(&mut session, row));
+        }
+        let what = format!("chain {i} ({}), {n} of {rows} rows, {kernels}", chain.op.rule.name());
+        close(&got[0][..want.len()], &want, 2e-5, &what);
+    }
+    let state = gpu.wait(stage.export(1)).unwrap();
+    assert_eq!(state.position, 88);
+    check_state(chain, &state.layers[0], &session, &format!("chain {i}, {kernels}"));
+}
