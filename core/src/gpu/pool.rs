@@ -170,25 +170,9 @@ impl Pool {
         ranges
     }
 
-    /// What was read by [`Pool::ranges`], as a state.
-    pub(super) fn state_from(&self, read: Vec<Vec<u8>>) -> Result<SlotState> {
-        let short = || Error::Gpu("short read of a slot".into());
-        let mut parts = read.into_iter();
-        let head: Vec<u32> = bytemuck::pod_collect_to_vec(&parts.next().ok_or_else(short)?);
-        let position = *head.get(HEAD_POSITION as usize).ok_or_else(short)?;
-        let (seen, logits) = (self.head.seen as usize, self.head.logits as usize);
-        let seen = head.get(seen..seen + self.vocab.div_ceil(32)).ok_or_else(short)?.to_vec();
-        let logits = head.get(logits..logits + self.vocab).ok_or_else(short)?;
-        let logits = if position == 0 { Vec::new() } else { logits.iter().map(|l| f32::from_bits(*l)).collect() };
-        let mut layers = Vec::with_capacity(self.layers.len());
-        for (_, buffer) in &self.layers {
-            layers.push(match buffer {
-                Some(_) => bytemuck::pod_collect_to_vec(&parts.next().ok_or_else(short)?),
-                None => Vec::new(),
-            });
-        }
-        let caches = vec![Vec::new(); self.layers.len()];
-        Ok(SlotState { position: u64::from(position), seen, logits, layers, caches })
+    /// What turns the bytes of [`Pool::ranges`] into a state.
+    pub(super) fn shape(&self) -> SlotShape {
+        SlotShape { vocab: self.vocab, head: self.head, stateful: self.layers.iter().map(|l| l.1.is_some()).collect() }
     }
 
     /// Writes a state into a slot, before the next submission.
@@ -225,6 +209,36 @@ impl Pool {
             }
         }
         Ok(())
+    }
+}
+
+/// How the bytes of a slot are laid out when read.
+#[derive(Clone, Debug)]
+pub(super) struct SlotShape {
+    vocab: usize,
+    head: HeadLayout,
+    /// Whether each layer has a state.
+    stateful: Vec<bool>,
+}
+
+impl SlotShape {
+    /// What was read by [`Pool::ranges`], as a state.
+    pub(super) fn state_from(&self, read: Vec<Vec<u8>>) -> Result<SlotState> {
+        let short = || Error::Gpu("short read of a slot".into());
+        let mut parts = read.into_iter();
+        let head: Vec<u32> = bytemuck::pod_collect_to_vec(&parts.next().ok_or_else(short)?);
+        let position = *head.get(HEAD_POSITION as usize).ok_or_else(short)?;
+        let (seen, logits) = (self.head.seen as usize, self.head.logits as usize);
+        let seen = head.get(seen..seen + self.vocab.div_ceil(32)).ok_or_else(short)?.to_vec();
+        let logits = head.get(logits..logits + self.vocab).ok_or_else(short)?;
+        let logits = if position == 0 { Vec::new() } else { logits.iter().map(|l| f32::from_bits(*l)).collect() };
+        let mut layers = Vec::with_capacity(self.stateful.len());
+        for stateful in &self.stateful {
+            let part = if *stateful { parts.next().ok_or_else(short)? } else { Vec::new() };
+            layers.push(bytemuck::pod_collect_to_vec(&part));
+        }
+        let caches = vec![Vec::new(); self.stateful.len()];
+        Ok(SlotState { position: u64::from(position), seen, logits, layers, caches })
     }
 }
 

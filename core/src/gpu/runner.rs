@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use deltanet_shaders::head::{CONTROL_SLOT, CONTROL_WORDS, HEAD_DONE};
 
+use super::buffer::GpuBuffer;
 use super::device::Gpu;
 use super::lower::{Place, lower_plan};
 use super::pool::NO_SLOT;
@@ -14,7 +15,7 @@ use super::stage::Stage;
 use crate::engine::{DecodeRow, Emit, SlotState};
 use crate::error::{Error, Result};
 use crate::model::Spec;
-use crate::plan::{Plan, PlanKind};
+use crate::plan::PlanKind;
 
 /// How a model runs on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +82,10 @@ impl Runner {
     pub fn slots(&self) -> usize {
         self.stage.pool.slots()
     }
+    /// Most steps of one [`Runner::decode`].
+    pub fn max_steps(&self) -> usize {
+        MAX_STEPS
+    }
     /// What the plans run on.
     pub fn stage(&mut self) -> &mut Stage {
         &mut self.stage
@@ -145,45 +150,55 @@ impl Runner {
         Ok(())
     }
 
-    /// Feeds tokens to a session and returns the logits after each of them, `[tokens, vocab]`.
+    /// Most tokens of one [`Runner::score`].
+    pub fn score_rows(&self) -> usize {
+        let fits = SCORE_BYTES / (4 * self.spec.vocab).max(1);
+        PREFILL_ROWS.iter().copied().filter(|r| *r <= fits).max().unwrap_or(PREFILL_ROWS[0])
+    }
+
+    /// Feeds tokens to a session; resolves to the logits after each of them, `[tokens, vocab]`. The work is handed over
+    /// at once; nothing is borrowed while it is waited for.
     ///
     /// # Errors
-    /// As [`Runner::prefill`]; [`Error::Argument`] too for more than 512 tokens.
-    pub async fn score(&mut self, slot: usize, tokens: &[u32]) -> Result<Vec<f32>> {
-        self.check_tokens(slot, tokens)?;
-        if tokens.len() > 512 {
-            return Err(Error::argument("tokens to score at a time", "at most 512", tokens.len()));
-        }
+    /// As [`Runner::prefill`]; [`Error::Argument`] too for more tokens than [`Runner::score_rows`].
+    pub fn score(&mut self, slot: usize, tokens: &[u32]) -> impl Future<Output = Result<Vec<f32>>> + use<> {
         let vocab = self.spec.vocab;
-        let fits = SCORE_BYTES / (4 * vocab).max(1);
-        let most = PREFILL_ROWS.iter().copied().filter(|r| *r <= fits).max().unwrap_or(PREFILL_ROWS[0]);
-        let mut all = Vec::with_capacity(tokens.len() * vocab);
-        for piece in tokens.chunks(most) {
-            let key = (PlanKind::Score, bucket(&PREFILL_ROWS, piece.len()));
-            self.ensure(key)?;
-            self.stage.write_piece(slot, piece)?;
-            let mut encoder = self.encoder();
-            let compiled = self.plans.get(&key).ok_or_else(lost)?;
-            compiled.program.encode_range(&mut encoder, 0..compiled.program.len());
-            let place = compiled.logits.ok_or_else(lost)?;
-            let stride = 4 * u64::from(place.stride);
-            let logits = self.stage.buffer(place.buffer)?.clone();
-            // The slot holds the logits of the last token, as after a prefill.
-            encoder.copy_buffer_to_buffer(
-                logits.raw(),
-                stride * (piece.len() as u64 - 1),
-                self.stage.pool.heads().raw(),
-                self.stage.pool.head_at(slot, self.stage.pool.head.logits),
-                4 * vocab as u64,
-            );
-            self.submit(encoder)?;
-            let read = self.stage.gpu.read(&[(&logits, 0, stride * piece.len() as u64)]).await?;
-            let rows: Vec<f32> = bytemuck::pod_collect_to_vec(read.first().map_or(&[][..], Vec::as_slice));
-            for row in rows.chunks(place.stride as usize) {
-                all.extend(row.iter().take(vocab));
-            }
+        let reading = self.submit_score(slot, tokens).map(|(logits, stride)| {
+            let read = self.stage.gpu.read(&[(&logits, 0, 4 * (stride * tokens.len()) as u64)]);
+            (read, stride)
+        });
+        async move {
+            let (read, stride) = reading?;
+            let rows: Vec<f32> = first_of(read.await?);
+            Ok(rows.chunks(stride).flat_map(|row| row.iter().take(vocab).copied()).collect())
         }
-        Ok(all)
+    }
+
+    /// Returns the buffer with the logits, and its elements a row.
+    fn submit_score(&mut self, slot: usize, tokens: &[u32]) -> Result<(GpuBuffer, usize)> {
+        self.check_tokens(slot, tokens)?;
+        let most = self.score_rows();
+        if tokens.len() > most {
+            return Err(Error::argument("tokens to score at a time", format!("at most {most}"), tokens.len()));
+        }
+        let key = (PlanKind::Score, bucket(&PREFILL_ROWS, tokens.len()));
+        self.ensure(key)?;
+        self.stage.write_piece(slot, tokens)?;
+        let mut encoder = self.encoder();
+        let compiled = self.plans.get(&key).ok_or_else(lost)?;
+        compiled.program.encode_range(&mut encoder, 0..compiled.program.len());
+        let place = compiled.logits.ok_or_else(lost)?;
+        let logits = self.stage.buffer(place.buffer)?.clone();
+        // The slot holds the logits of the last token, as after a prefill.
+        encoder.copy_buffer_to_buffer(
+            logits.raw(),
+            4 * u64::from(place.stride) * (tokens.len() as u64 - 1),
+            self.stage.pool.heads().raw(),
+            self.stage.pool.head_at(slot, self.stage.pool.head.logits),
+            4 * self.spec.vocab as u64,
+        );
+        self.submit(encoder)?;
+        Ok((logits, place.stride as usize))
     }
 
     /// Runs up to `steps` decode steps of every row in one submission: snapshots first, then draw and feed, again and
@@ -249,16 +264,17 @@ impl Runner {
     }
 
     /// The logits in a slot, `[vocab]`: those after the last token fed.
-    pub async fn logits(&self, slot: usize) -> Result<Vec<f32>> {
-        self.stage.pool.check(slot)?;
-        let at = self.stage.pool.head_at(slot, self.stage.pool.head.logits);
-        let read = self.stage.gpu.read(&[(self.stage.pool.heads(), at, 4 * self.spec.vocab as u64)]).await?;
-        Ok(bytemuck::pod_collect_to_vec(read.first().map_or(&[][..], Vec::as_slice)))
+    pub fn logits(&self, slot: usize) -> impl Future<Output = Result<Vec<f32>>> + use<> {
+        let reading = self.stage.pool.check(slot).map(|()| {
+            let at = self.stage.pool.head_at(slot, self.stage.pool.head.logits);
+            self.stage.gpu.read(&[(self.stage.pool.heads(), at, 4 * self.spec.vocab as u64)])
+        });
+        async move { Ok(first_of(reading?.await?)) }
     }
 
     /// A slot's whole content.
-    pub async fn export(&self, slot: usize) -> Result<SlotState> {
-        self.stage.export(slot).await
+    pub fn export(&self, slot: usize) -> impl Future<Output = Result<SlotState>> + use<> {
+        self.stage.export(slot)
     }
 
     /// Replaces a slot's content.
@@ -285,7 +301,7 @@ impl Runner {
         if self.plans.contains_key(&key) {
             return Ok(());
         }
-        let plan = plan_of(&self.spec, key)?;
+        let plan = self.spec.plan(key.0, key.1)?;
         self.stage.ensure_chunks(&plan)?;
         let (lowered, _) = lower_plan(&mut self.stage, &plan, false)?;
         let program = Program::compile(&self.stage.gpu, &lowered.dispatches, &self.stage.buffers)?;
@@ -315,6 +331,7 @@ fn lost() -> Error {
     Error::Gpu("a compiled plan is missing".into())
 }
 
-fn plan_of(_spec: &Spec, _key: (PlanKind, usize)) -> Result<Plan> {
-    Err(Error::Unsupported("plans".into()))
+/// What was read from the one range asked for.
+fn first_of(read: Vec<Vec<u8>>) -> Vec<f32> {
+    bytemuck::pod_collect_to_vec(read.first().map_or(&[][..], Vec::as_slice))
 }

@@ -81,10 +81,10 @@ impl Stage {
     }
 
     /// A slot's whole content.
-    pub async fn export(&self, slot: usize) -> Result<SlotState> {
-        self.pool.check(slot)?;
-        let read = self.gpu.read(&self.pool.ranges(slot)).await?;
-        self.pool.state_from(read)
+    pub fn export(&self, slot: usize) -> impl Future<Output = Result<SlotState>> + use<> {
+        let reading = self.pool.check(slot).map(|()| self.gpu.read(&self.pool.ranges(slot)));
+        let shape = self.pool.shape();
+        async move { shape.state_from(reading?.await?) }
     }
 
     /// Replaces a slot's content.
