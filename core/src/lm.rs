@@ -6,8 +6,9 @@ use crate::checkpoint::Checkpoint;
 use crate::device::Device;
 use crate::engine::{DecodeRow, Emit, SlotState};
 use crate::error::{Error, Result};
+use crate::gpu;
 use crate::model::Spec;
-use crate::pending::{cpu, gpu};
+use crate::pending::cpu;
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;
 
@@ -118,10 +119,10 @@ impl Model {
                 let _ = threads;
                 Runner::Cpu(cpu::Runner::new(spec.clone(), slots)?)
             }
-            Device::Gpu(_) => {
+            Device::Gpu(gpu) => {
                 let mut uploading = |done, total| progress(Progress { stage: Stage::Uploading, done, total });
-                let _: &mut dyn FnMut(u64, u64) = &mut uploading;
-                Runner::Gpu(gpu::Runner::new(spec.clone(), slots)?)
+                let options = gpu::GpuOptions { slots };
+                Runner::Gpu(gpu::Runner::new(gpu.clone(), spec.clone(), options, &mut uploading)?)
             }
         };
         let inner = Inner {
@@ -245,14 +246,14 @@ impl Model {
             (_, Ticket::Ready(emits)) => return Ok(emits),
             (Runner::Cpu(_), Ticket::Gpu(_)) => return Err(Error::Gpu("a ticket of another engine".into())),
         };
-        pending
+        pending.await
     }
     pub(crate) async fn logits(&self, slot: usize) -> Result<Vec<f32>> {
         let pending = match &*self.runner() {
             Runner::Cpu(r) => return r.logits(slot),
             Runner::Gpu(r) => r.logits(slot),
         };
-        pending
+        pending.await
     }
     /// At most [`Model::score_rows`] tokens.
     pub(crate) async fn score(&self, slot: usize, tokens: &[u32]) -> Result<Vec<f32>> {
@@ -260,14 +261,14 @@ impl Model {
             Runner::Cpu(r) => return r.score(slot, tokens),
             Runner::Gpu(r) => r.score(slot, tokens),
         };
-        pending
+        pending.await
     }
     pub(crate) async fn export(&self, slot: usize) -> Result<SlotState> {
         let pending = match &*self.runner() {
             Runner::Cpu(r) => return r.export(slot),
             Runner::Gpu(r) => r.export(slot),
         };
-        pending
+        pending.await
     }
     /// Most rows that one [`Model::score`] takes.
     pub(crate) fn score_rows(&self) -> usize {

@@ -64,4 +64,3 @@ macro_rules! runner {
 }
 
 runner!(cpu, Vec<Vec<Emit>>);
-runner!(gpu, Ticket);

@@ -61,6 +61,8 @@ struct Inner {
     fault: Arc<Mutex<Option<Error>>>,
     live: Arc<AtomicU64>,
     pipelines: Mutex<HashMap<Variant, Arc<Pipeline>>>,
+    /// What [`Gpu::wait`]'s future waits for, when that is not everything submitted.
+    awaited: Mutex<Option<wgpu::SubmissionIndex>>,
 }
 
 fn instance() -> wgpu::Instance {
@@ -212,7 +214,16 @@ impl Gpu {
             }
         });
         let caps = Caps::read(&device, coop16);
-        let inner = Inner { device, queue, info, caps, fault, live: Arc::default(), pipelines: Mutex::default() };
+        let inner = Inner {
+            device,
+            queue,
+            info,
+            caps,
+            fault,
+            live: Arc::default(),
+            pipelines: Mutex::default(),
+            awaited: Mutex::default(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -363,6 +374,11 @@ impl Gpu {
         }
     }
 
+    /// Tells [`Gpu::wait`] that the future it polls needs no submission after this one: later ones go on meanwhile.
+    pub(super) fn expect(&self, submission: wgpu::SubmissionIndex) {
+        *self.inner.awaited.lock().unwrap_or_else(PoisonError::into_inner) = Some(submission);
+    }
+
     /// Runs a future of this device to its end by polling the device. Native only: a browser's event loop does this.
     #[cfg(not(target_family = "wasm"))]
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
@@ -372,8 +388,11 @@ impl Gpu {
                 if let std::task::Poll::Ready(out) = future.as_mut().poll(context) {
                     return std::task::Poll::Ready(out);
                 }
-                // Blocks until the newest submission is done, which fires the callbacks that the future waits for.
-                if let Err(e) = self.device().poll(wgpu::PollType::wait_indefinitely()) {
+                // Blocks until the submission that the future waits for (or else the newest) is done, which fires its
+                // callbacks.
+                let awaited = self.inner.awaited.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let until = wgpu::PollType::Wait { submission_index: awaited, timeout: None };
+                if let Err(e) = self.device().poll(until) {
                     let mut fault = self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner);
                     fault.get_or_insert(Error::Gpu(format!("waiting for the GPU: {e}")));
                     drop(fault);

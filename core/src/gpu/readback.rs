@@ -20,6 +20,7 @@ pub(super) struct Staging {
 #[derive(Debug)]
 pub struct Ticket {
     staging: wgpu::Buffer,
+    submission: wgpu::SubmissionIndex,
     size: u64,
     /// Most tokens of each row.
     limits: Vec<u32>,
@@ -27,13 +28,13 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// `staging` is filled by the submission just made.
-    pub(super) fn new(staging: wgpu::Buffer, size: u64, limits: Vec<u32>) -> Self {
+    /// `staging` is filled by the submission.
+    pub(super) fn new(staging: wgpu::Buffer, submission: wgpu::SubmissionIndex, size: u64, limits: Vec<u32>) -> Self {
         let (send, mapped) = oneshot::channel();
         staging.slice(..size).map_async(wgpu::MapMode::Read, move |r| {
             let _ = send.send(r);
         });
-        Self { staging, size, limits, mapped }
+        Self { staging, submission, size, limits, mapped }
     }
 }
 
@@ -55,6 +56,7 @@ impl Staging {
     pub(super) fn read(&self, gpu: &Gpu, ticket: Ticket) -> impl Future<Output = Result<Vec<Vec<Emit>>>> + use<> {
         let (gpu, free) = (gpu.clone(), self.free.clone());
         async move {
+            gpu.expect(ticket.submission);
             let mapped = ticket.mapped.await;
             gpu.check()?;
             match mapped {

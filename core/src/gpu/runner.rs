@@ -99,12 +99,13 @@ impl Runner {
         self.stage.gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
     }
 
-    fn submit(&self, encoder: wgpu::CommandEncoder) -> Result<()> {
-        self.stage.gpu.queue().submit([encoder.finish()]);
+    fn submit(&self, encoder: wgpu::CommandEncoder) -> Result<wgpu::SubmissionIndex> {
+        let submission = self.stage.gpu.queue().submit([encoder.finish()]);
         // Frees what earlier submissions held; does not wait. (Browsers do this on their own.)
         #[cfg(not(target_family = "wasm"))]
         let _ = self.stage.gpu.device().poll(wgpu::PollType::Poll);
-        self.stage.gpu.check()
+        self.stage.gpu.check()?;
+        Ok(submission)
     }
 
     /// Zeroes a slot: a session that has been fed nothing.
@@ -112,7 +113,7 @@ impl Runner {
         self.stage.pool.check(slot)?;
         let mut encoder = self.encoder();
         self.stage.pool.clear(&mut encoder, slot);
-        self.submit(encoder)
+        self.submit(encoder).map(drop)
     }
 
     /// Copies a slot's whole content to another.
@@ -124,7 +125,7 @@ impl Runner {
         }
         let mut encoder = self.encoder();
         self.stage.pool.copy(&self.stage.gpu, &mut encoder, &[(from, to)])?;
-        self.submit(encoder)
+        self.submit(encoder).map(drop)
     }
 
     /// Feeds tokens to a session. Returns when the work is handed over; the logits of the last token lie in the slot.
@@ -254,8 +255,8 @@ impl Runner {
         let size = 16 * (rows.len() * MAX_STEPS) as u64;
         let staging = self.staging.take(&self.stage.gpu, 16 * (MAX_DECODE_ROWS * MAX_STEPS) as u64);
         encoder.copy_buffer_to_buffer(self.stage.buffer(self.stage.emits)?.raw(), 0, &staging, 0, size);
-        self.submit(encoder)?;
-        Ok(Ticket::new(staging, size, limits))
+        let submission = self.submit(encoder)?;
+        Ok(Ticket::new(staging, submission, size, limits))
     }
 
     /// The tokens of a decode, per row. Resolves when its submission is done.
