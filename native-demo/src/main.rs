@@ -21,7 +21,20 @@ enum Exit {
     Interrupted,
 }
 
+/// Mesa's device-selection layer asks the desktop which GPU it uses, and complains on standard error where there is no
+/// desktop. It has nothing to say there.
+#[cfg(target_os = "linux")]
+fn quiet_device_selection() {
+    let set = |name| std::env::var_os(name).is_some();
+    if !set("XDG_RUNTIME_DIR") && !set("NODEVICE_SELECT") {
+        // SAFETY: called first in `main`, while this is the only thread.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
+    }
+}
+
 fn main() {
+    #[cfg(target_os = "linux")]
+    quiet_device_selection();
     let result = args::read().map_err(anyhow::Error::msg).and_then(dispatch);
     match result {
         Ok(Exit::Done) => {}

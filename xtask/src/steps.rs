@@ -30,19 +30,23 @@ struct Entry {
 pub(crate) struct Steps {
     entries: Vec<Entry>,
     total: usize,
+    only: Option<String>,
     start: Instant,
 }
 
 impl Steps {
-    pub(crate) fn new(total: usize) -> Self {
-        Self { entries: Vec::new(), total, start: Instant::now() }
+    /// Of `total` steps; with `only`, those whose names contain it.
+    pub(crate) fn new(total: usize, only: Option<String>) -> Self {
+        Self { entries: Vec::new(), total, only, start: Instant::now() }
     }
 
     /// Runs one step.
     pub(crate) fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<Done>) {
         println!("\n==> [{}/{}] {name}", self.entries.len() + 1, self.total);
         let start = Instant::now();
-        let (outcome, note) = match work() {
+        let wanted = self.only.as_deref().is_none_or(|only| name.contains(only));
+        let result = if wanted { work() } else { Ok(Done::Skipped("left out by --only".into())) };
+        let (outcome, note) = match result {
             Ok(Done::Passed(note)) => (Outcome::Passed, note),
             Ok(Done::Skipped(why)) => (Outcome::Skipped, why),
             Err(error) => (Outcome::Failed, format!("{error:#}")),

@@ -30,6 +30,9 @@ pub(crate) struct Options {
     /// Leave out everything that concerns the browser.
     #[arg(long)]
     no_web: bool,
+    /// Run only the steps whose names contain this.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// Vulkan driver for the tests.
     #[arg(long, value_enum, default_value = "lavapipe")]
     adapter: Adapter,
@@ -41,7 +44,7 @@ const SWIFTSHADER_FILTER: &str = "swiftshader";
 /// Runs everything; whether nothing failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let web = !options.no_web;
-    let mut steps = Steps::new(7);
+    let mut steps = Steps::new(7, options.only.clone());
     let totals = Totals::default();
 
     steps.step("system packages", || {
