@@ -16,6 +16,12 @@ pub fn stories() -> PathBuf {
     root().join("models/stories-17m")
 }
 
+/// The demo model's tokenizer.json.
+pub fn stories_tokenizer() -> Vec<u8> {
+    let path = stories().join("tokenizer.json");
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
 /// The folder of the tiny checkpoint `name`.
 pub fn tiny(name: &str) -> PathBuf {
     root().join("tests/golden/checkpoints").join(name)

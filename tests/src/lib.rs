@@ -5,6 +5,7 @@ pub mod compare;
 pub mod devices;
 pub mod engines;
 pub mod expected;
+pub mod files;
 pub mod mixer_reference;
 pub mod random;
 pub mod skip;

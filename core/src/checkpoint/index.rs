@@ -33,12 +33,12 @@ pub(super) fn read(files: &Files) -> Result<BTreeMap<String, TensorView>> {
         let reason = format!("expected 1 to {MAX_SHARDS} files in weight_map, got {}", shards.len());
         return Err(Error::format(&path, reason));
     }
+    if let Some(shard) = shards.iter().find(|s| !plain(s)) {
+        let reason = format!("expected bare names of .safetensors files in weight_map, got {shard:?}");
+        return Err(Error::format(&path, reason));
+    }
     let mut tensors = BTreeMap::new();
     for shard in shards {
-        if !plain(shard) {
-            let reason = format!("expected bare names of .safetensors files in weight_map, got {shard:?}");
-            return Err(Error::format(&path, reason));
-        }
         let file = files.path(shard);
         let bytes =
             files.large(shard)?.ok_or_else(|| Error::format(&file, format!("not found, but named in {INDEX}")))?;

@@ -359,6 +359,3 @@ fn check_products(c: &Config) -> Result<()> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;
