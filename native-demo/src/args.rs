@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Info(InfoArgs),
     /// Measure how well a model predicts a file: perplexity and bits per byte.
     Score(ScoreArgs),
+    /// Compare a device's results with the CPU engine's, token by token.
+    Check(CheckArgs),
     /// Check results, then time them: copy bandwidth, the delta-rule operator, a whole model.
     Bench(BenchArgs),
 }
@@ -107,6 +109,19 @@ pub(crate) struct ScoreArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `deltanet check`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Largest difference of logits that passes, relative to the largest logit.
+    #[arg(long, value_name = "X", default_value = "2e-5", value_parser = tolerance)]
+    pub(crate) tolerance: f64,
+    /// Print one JSON list.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -215,6 +230,13 @@ fn sized<const MAX: u32>(s: &str) -> Result<u32, String> {
 
 fn at_least_zero(s: &str) -> Result<f32, String> {
     number(s, "a finite number of at least 0", |x| x >= 0.0)
+}
+
+fn tolerance(s: &str) -> Result<f64, String> {
+    match s.parse::<f64>() {
+        Ok(x) if x.is_finite() && x >= 0.0 => Ok(x),
+        _ => Err("expected a finite number of at least 0".into()),
+    }
 }
 
 fn above_zero(s: &str) -> Result<f32, String> {

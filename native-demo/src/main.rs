@@ -2,10 +2,12 @@
 
 mod args;
 mod bench;
+mod check;
 mod find;
 mod info;
 mod interrupt;
 mod load;
+mod measure;
 mod output;
 mod prompt;
 mod run;
@@ -55,6 +57,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<Exit> {
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Info(args)) => info::run(&args),
         Some(Command::Score(args)) => score::run(&args),
+        Some(Command::Check(args)) => check::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use deltanet::gpu::{Gpu, wgpu};
 
 use super::report::{Report, Row};
-use super::stats::{Effort, error, seconds};
+use crate::measure::{Effort, error, seconds};
 
 /// Bytes of each of the two buffers: larger than any cache that matters, and within WebGPU's default limits.
 const BYTES: usize = 128 << 20;

@@ -4,9 +4,7 @@ mod copy;
 mod model;
 mod operator;
 mod operator_gpu;
-mod random;
 mod report;
-mod stats;
 
 use std::io::stdout;
 use std::time::Duration;
@@ -18,8 +16,8 @@ use crate::Exit;
 use crate::args::{BenchArgs, Part};
 use crate::interrupt::Interrupt;
 use crate::load::describe_device;
+use crate::measure::Effort;
 use report::Report;
-use stats::Effort;
 
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let interrupt = Interrupt::watch();

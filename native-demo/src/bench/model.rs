@@ -7,13 +7,13 @@ use deltanet::sampler::Sampling;
 use deltanet::session::{Batch, GenerateOptions, Session};
 use deltanet::{Device, LoadOptions, Model};
 
-use super::random::Random;
 use super::report::{Report, Row};
-use super::stats::{Effort, error, seconds};
 use crate::args::BenchArgs;
 use crate::find;
 use crate::interrupt::Interrupt;
 use crate::load::{load_on, name};
+use crate::measure::Random;
+use crate::measure::{Effort, error, seconds};
 
 /// Largest difference of logits between the engine and the CPU's token-by-token form, relative to the largest logit.
 const TOLERANCE: f64 = 1e-3;

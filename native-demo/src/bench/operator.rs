@@ -6,11 +6,11 @@ use deltanet::rule::{Beta, Decay, WriteKey};
 use deltanet::{Device, Rule, cpu};
 
 use super::operator_gpu;
-use super::random::Random;
 use super::report::{Report, Row};
-use super::stats::{Effort, Times, error, seconds};
 use crate::args::BenchArgs;
 use crate::interrupt::Interrupt;
+use crate::measure::Random;
+use crate::measure::{Effort, Times, error, seconds};
 
 /// Largest difference that still counts as right: f32 on random inputs of unit size.
 pub(crate) const TOLERANCE: f64 = 1e-4;

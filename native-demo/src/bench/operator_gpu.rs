@@ -8,7 +8,7 @@ use deltanet::gpu::delta::{
 use deltanet::gpu::{Gpu, GpuBuffer, Program, wgpu};
 
 use super::operator::{Case, Data, Form, Measured, OPTIONS, check};
-use super::stats::{Effort, seconds};
+use crate::measure::{Effort, seconds};
 
 /// Runs in one submission when one is short: a step of a model is one of many, too.
 const STEPS: usize = 32;

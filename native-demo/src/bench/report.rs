@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::stats::Times;
+use crate::measure::Times;
 use crate::output::time;
 
 /// One measurement.

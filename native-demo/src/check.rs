@@ -1,0 +1,104 @@
+//! `deltanet check`: does this device compute what the CPU engine computes?
+
+use std::io::stdout;
+
+use anyhow::{Result, bail};
+use deltanet::sampler::Sampling;
+use deltanet::session::{GenerateOptions, Session};
+use deltanet::{Device, LoadOptions};
+use serde::Serialize;
+
+use crate::Exit;
+use crate::args::CheckArgs;
+use crate::find;
+use crate::interrupt::Interrupt;
+use crate::load::{describe_device, load_on};
+use crate::measure::{Random, error};
+use crate::output::json;
+
+/// Prompt lengths: around the ends of chunks, where mistakes live.
+const LENGTHS: [usize; 8] = [1, 2, 15, 63, 64, 65, 130, 257];
+/// Tokens drawn greedily.
+const DRAWN: usize = 48;
+
+/// One comparison.
+#[derive(Debug, Serialize)]
+struct Line {
+    what: String,
+    /// Largest difference of logits, relative to the largest logit.
+    error: f64,
+    ok: bool,
+}
+
+pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
+    let folder = find::model(args.model.model.as_deref())?;
+    let interrupt = Interrupt::watch();
+    let device = Device::open(&args.model.device.0)?;
+    eprintln!("{}", describe_device(&device));
+    let options = LoadOptions { sessions: 2, ..LoadOptions::default() };
+    let model = load_on(&folder, &device, options)?;
+    let reference = load_on(&folder, &Device::CPU, options)?;
+    let tokens = Random::new(3).tokens(LENGTHS.iter().copied().max().unwrap_or(1), model.spec().vocab);
+    let (mut got, mut want) = (model.session()?, reference.session()?);
+
+    let mut lines = Vec::new();
+    let mut compare = |what: String, got: &Session, want: &Session| -> Result<()> {
+        let off = error(&got.logits()?, &want.logits()?);
+        let line = Line { what, error: off, ok: off <= args.tolerance };
+        if !args.json {
+            println!("{:<44} {:>9.1e}  {}", line.what, line.error, if line.ok { "ok" } else { "WRONG" });
+        }
+        lines.push(line);
+        Ok(())
+    };
+    // One pass token by token on the CPU gives the reference of every length.
+    for (i, token) in tokens.iter().enumerate() {
+        if interrupt.pressed() {
+            return Ok(Exit::Interrupted);
+        }
+        want.feed(&[*token])?;
+        let n = i + 1;
+        if LENGTHS.contains(&n) {
+            got.reset()?;
+            got.feed(tokens.get(..n).unwrap_or_default())?;
+            compare(format!("{n} tokens at once"), &got, &want)?;
+        }
+    }
+    got.reset()?;
+    for piece in tokens.chunks(7) {
+        got.feed(piece)?;
+    }
+    compare(format!("{} tokens in pieces of 7", tokens.len()), &got, &want)?;
+
+    let mut moved = model.session()?;
+    moved.restore(&want.save()?)?;
+    compare("a session saved by the CPU engine".into(), &moved, &want)?;
+
+    let (ours, theirs) = (greedy(&mut got)?, greedy(&mut want)?);
+    let same = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
+    compare(format!("{same} of {DRAWN} greedy tokens equal, then the logits"), &got, &want)?;
+
+    let wrong = lines.iter().filter(|l| !l.ok).count();
+    if args.json {
+        json(&mut stdout(), &lines)?;
+    }
+    if wrong > 0 {
+        bail!(
+            "check: {wrong} of {} comparisons differ by more than {:e} from the CPU engine",
+            lines.len(),
+            args.tolerance
+        );
+    }
+    Ok(Exit::Done)
+}
+
+fn greedy(session: &mut Session) -> Result<Vec<u32>> {
+    let options = GenerateOptions {
+        sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+        max_tokens: DRAWN,
+        stop_at_eos: false,
+        ..GenerateOptions::default()
+    };
+    let pieces = session.generate(options)?.collect::<deltanet::Result<Vec<_>>>()?;
+    Ok(pieces.iter().map(|p| p.token).collect())
+}
