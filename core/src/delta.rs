@@ -110,12 +110,12 @@ impl Shape {
         }
     }
 
-    /// Checks every size and length against the rule, before anything is allocated.
+    /// Checks the sizes and options alone: what [`Shape::check`] does before it looks at tensors.
     ///
     /// # Errors
-    /// [`Error::Argument`] naming the tensor, the shape it must have and the length that came.
-    pub fn check(&self, rule: &Rule, inputs: &Inputs<'_>, options: &Options) -> Result<()> {
-        let Self { batch, tokens, heads, value_heads, key_dim, value_dim } = *self;
+    /// [`Error::Argument`] naming the size or option, its domain and what came.
+    pub fn check_sizes(&self, options: &Options) -> Result<()> {
+        let Self { batch, heads, value_heads, key_dim, value_dim, .. } = *self;
         for (name, n) in [("batch", batch), ("heads", heads), ("value_heads", value_heads), ("value_dim", value_dim)] {
             if n == 0 {
                 return Err(Error::argument(name, "at least 1", 0));
@@ -137,6 +137,16 @@ impl Shape {
         {
             return Err(Error::argument("scale", "a finite number", s));
         }
+        Ok(())
+    }
+
+    /// Checks every size and length against the rule, before anything is allocated.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] naming the tensor, the shape it must have and the length that came.
+    pub fn check(&self, rule: &Rule, inputs: &Inputs<'_>, options: &Options) -> Result<()> {
+        self.check_sizes(options)?;
+        let Self { batch, tokens, heads, value_heads, key_dim, value_dim } = *self;
         if let Some(c) = inputs.cu_seqlens {
             let rising = c.windows(2).all(|w| w[0] <= w[1]);
             let ends = c.len() >= 2 && c.first() == Some(&0) && c.last().map(|e| *e as usize) == Some(tokens);

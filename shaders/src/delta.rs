@@ -107,20 +107,32 @@ pub fn solve(parts: Parts, key_dim: u32, chunk: u32) -> Variant {
         .flag("DELTA", parts.delta)
 }
 
-/// `delta/chunk/scan`: groups (⌈V/columns⌉, HV, sequences), `slice` channels of W and Q at a time.
-pub fn scan(parts: Parts, key_dim: u32, chunk: u32, columns: u32, slice: u32, states: bool) -> Variant {
+/// `delta/chunk/scan`: groups (⌈V/columns⌉, HV, sequences).
+pub fn scan(parts: Parts, key_dim: u32, chunk: u32, columns: u32, states: bool) -> Variant {
     Variant::new(Kernel::ChunkScan)
         .with("K", padded(key_dim))
         .with("C", chunk)
         .with("BV", columns)
-        .with("KB", slice)
+        .with("KB", scan_slice(key_dim, chunk, columns))
         .flag("CHANNEL", parts.decay == Decay::Channel)
         .flag("DELTA", parts.delta)
         .flag("WRITE_KEY", parts.write_key && parts.decay != Decay::Channel)
         .flag("STATES", states)
 }
 
-/// Bytes of workgroup memory of [`scan`].
-pub fn scan_bytes(key_dim: u32, chunk: u32, columns: u32, slice: u32) -> u32 {
+/// Channels of W and Q that [`scan`] holds at a time: 32 if that stays within the default limits.
+fn scan_slice(key_dim: u32, chunk: u32, columns: u32) -> u32 {
+    if scan_bytes(key_dim, chunk, columns, 32) <= 16_384 { 32 } else { 16 }
+}
+
+fn scan_bytes(key_dim: u32, chunk: u32, columns: u32, slice: u32) -> u32 {
     4 * (padded(key_dim) * columns + chunk * columns + 2 * chunk * (slice + 1))
+}
+
+/// Bytes of workgroup memory that the stages need at a chunk length: the most that any of them does, over all rules.
+pub fn chunk_bytes(key_dim: u32, chunk: u32) -> u32 {
+    let gram = 4 * (4 * chunk + chunk / 4) * 17;
+    let invert = 4 * 2 * chunk * (chunk + 1);
+    let scan = scan_bytes(key_dim, chunk, 8, scan_slice(key_dim, chunk, 8));
+    gram.max(invert).max(scan) + 48
 }

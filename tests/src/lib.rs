@@ -7,6 +7,8 @@ pub mod engines;
 pub mod expected;
 pub mod files;
 pub mod mixer_reference;
+pub mod goldens;
+pub mod operators;
 pub mod random;
 pub mod skip;
 pub mod small_spec;

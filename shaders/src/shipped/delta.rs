@@ -2,7 +2,7 @@
 
 use super::{Needs, Shipped};
 use crate::delta::{
-    Decay, Parts, gram, invert, precond_apply, precond_carry, precond_sums, prepare, scan, scan_bytes, solve, step,
+    Decay, Parts, chunk_bytes, gram, invert, precond_apply, precond_carry, precond_sums, prepare, scan, solve, step,
 };
 use crate::params::DeltaParams;
 use crate::variant::Variant;
@@ -47,26 +47,25 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
                 }
                 add(solve(p, k, chunk));
                 for states in [false, true] {
-                    add(scan(p, k, chunk, 8, 16, states));
+                    add(scan(p, k, chunk, 8, states));
                 }
             }
         }
     }
     // Chunks of 64 rows need more workgroup memory than the default.
-    let k = 128;
     for p in parts() {
-        let bytes = scan_bytes(k, 64, 8, 16).next_multiple_of(16) + 64;
-        let mut add = |variant: Variant, workgroup_bytes| {
+        let (k, chunk) = (128, 64);
+        let mut add = |variant: Variant| {
             if !all.iter().any(|s| s.variant == variant) {
-                let needs = Needs { workgroup_bytes, ..Needs::WEBGPU_DEFAULT };
+                let needs = Needs { workgroup_bytes: chunk_bytes(k, chunk), ..Needs::WEBGPU_DEFAULT };
                 all.push(Shipped::base(variant).params::<DeltaParams>().needs(needs));
             }
         };
-        add(gram(p, k, 64), 20_000);
+        add(gram(p, k, chunk));
         if p.delta {
-            add(invert(p, k, 64), 34_000);
+            add(invert(p, k, chunk));
         }
-        add(solve(p, k, 64), 16_384);
-        add(scan(p, k, 64, 8, 16, false), bytes);
+        add(solve(p, k, chunk));
+        add(scan(p, k, chunk, 8, false));
     }
 }

@@ -1,9 +1,13 @@
-//! The choice of kernels for one call: the only place that knows which variant runs where.
+//! From a call to dispatches: the only place that knows which kernels run where.
 
-use super::DeltaCall;
+use deltanet_shaders::Variant;
+use deltanet_shaders::delta::{self as kernels, Decay as Decays, Parts};
+use deltanet_shaders::params::DeltaParams;
+
+use super::{DeltaCall, PrecondViews, Slots, View};
 use crate::error::{Error, Result};
 use crate::gpu::{Caps, Dispatch};
-use crate::rule::Rule;
+use crate::rule::{Beta, Decay, Rule, WriteKey};
 
 /// Makes a scratch buffer of so many f32 elements, named for listings, and returns its index in the buffer table.
 pub type Scratch<'a> = dyn FnMut(&'static str, u64) -> usize + 'a;
@@ -16,15 +20,278 @@ pub fn chunk_length(_rule: &Rule, _key_dim: u32, _value_dim: u32, _caps: &Caps) 
 /// The recurrent form: token by token, any number of tokens a sequence, best for few.
 ///
 /// # Errors
-/// [`Error::Limit`] when the device cannot run it.
-pub fn lower_recurrent(_call: &DeltaCall, _caps: &Caps, _scratch: &mut Scratch<'_>) -> Result<Vec<Dispatch>> {
-    Err(Error::Unsupported("the recurrent form on the GPU".into()))
+/// [`Error::Argument`] for a call that does not fit its rule.
+pub fn lower_recurrent(call: &DeltaCall, _caps: &Caps, scratch: &mut Scratch<'_>) -> Result<Vec<Dispatch>> {
+    let mut lowering = Lowering::new(call, scratch)?;
+    lowering.prepare();
+    if let Some(precond) = call.precond {
+        lowering.precond_steps(precond);
+    }
+    lowering.step();
+    Ok(lowering.dispatches)
 }
 
 /// The chunkwise form: chunks in parallel but for one scan over them.
 ///
 /// # Errors
-/// [`Error::Limit`] when the device cannot run it.
-pub fn lower_chunk(_call: &DeltaCall, _caps: &Caps, _scratch: &mut Scratch<'_>) -> Result<Vec<Dispatch>> {
-    Err(Error::Unsupported("the chunkwise form on the GPU".into()))
+/// [`Error::Argument`] for a call that does not fit its rule; [`Error::Limit`] for a chunk that does not fit the
+/// device's workgroup memory.
+pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> Result<Vec<Dispatch>> {
+    if ![16, 32, 64].contains(&call.chunk) {
+        return Err(Error::argument("chunk", "16, 32 or 64", call.chunk));
+    }
+    let need = kernels::chunk_bytes(call.key_dim, call.chunk);
+    if need > caps.workgroup_bytes {
+        return Err(Error::Limit {
+            device: "this device".into(),
+            what: format!("a chunk of {} rows with K = {}", call.chunk, call.key_dim),
+            need: format!("{need} bytes of workgroup memory"),
+            have: caps.workgroup_bytes.to_string(),
+        });
+    }
+    let mut lowering = Lowering::new(call, scratch)?;
+    lowering.prepare();
+    if let Some(precond) = call.precond {
+        lowering.precond_chunks(precond);
+    }
+    lowering.chunk_stages();
+    Ok(lowering.dispatches)
+}
+
+/// A call on its way: the inputs as the next kernel finds them, and the dispatches so far.
+struct Lowering<'a, 'b> {
+    call: &'a DeltaCall,
+    parts: Parts,
+    params: DeltaParams,
+    /// Buffers of q, k (with k̃) and β: the call's, or scratch once a kernel has remade them.
+    q: usize,
+    k: usize,
+    beta: Option<usize>,
+    scratch: &'a mut Scratch<'b>,
+    dispatches: Vec<Dispatch>,
+}
+
+impl<'a, 'b> Lowering<'a, 'b> {
+    fn new(call: &'a DeltaCall, scratch: &'a mut Scratch<'b>) -> Result<Self> {
+        let rule = call.rule;
+        if !(1..=256).contains(&call.key_dim) {
+            return Err(Error::argument("key_dim", "1 to 256", call.key_dim));
+        }
+        if call.heads == 0 || call.value_heads % call.heads != 0 {
+            return Err(Error::argument(
+                "value_heads",
+                format!("a multiple of {} heads", call.heads),
+                call.value_heads,
+            ));
+        }
+        for (what, want, got) in [
+            ("beta", rule.beta != Beta::One, call.beta.is_some()),
+            ("g", rule.decay != Decay::None, call.g.is_some()),
+            ("precond", rule.write_key == WriteKey::Preconditioned, call.precond.is_some()),
+        ] {
+            if want != got {
+                let say = |x| if x { "a tensor" } else { "nothing" };
+                return Err(Error::argument(what, format!("{} for rule {}", say(want), rule.name()), say(got)));
+            }
+        }
+        let decay = match rule.decay {
+            Decay::None => Decays::None,
+            Decay::PerHead => Decays::Head,
+            Decay::PerChannel => Decays::Channel,
+        };
+        let parts = Parts { decay, delta: rule.delta, beta: call.beta.is_some(), write_key: call.precond.is_some() };
+        let none = View { buffer: 0, stride: 0, at: 0 };
+        let b = call.beta.unwrap_or(none);
+        let g = call.g.unwrap_or(none);
+        let pre = call.precond.unwrap_or(PrecondViews {
+            g: none,
+            beta: none,
+            log_scale: none,
+            sums: Slots { buffer: 0, words: 0, at: 0 },
+        });
+        let params = DeltaParams {
+            heads: call.heads,
+            value_heads: call.value_heads,
+            group: call.value_heads / call.heads,
+            key_dim: call.key_dim,
+            value_dim: call.value_dim,
+            value_pad: kernels::padded(call.value_dim),
+            rows: call.rows,
+            scale: call.scale,
+            q_stride: call.q.stride,
+            q_at: call.q.at,
+            q_head: call.key_dim,
+            k_stride: call.k.stride,
+            k_at: call.k.at,
+            k_head: call.key_dim,
+            kt_at: 0,
+            v_stride: call.v.stride,
+            v_at: call.v.at,
+            b_stride: b.stride,
+            b_at: b.at,
+            g_stride: g.stride,
+            g_at: g.at,
+            o_stride: call.out.stride,
+            o_at: call.out.at,
+            s_words: call.state.words,
+            s_at: call.state.at,
+            a_words: pre.sums.words,
+            a_at: pre.sums.at,
+            pb_stride: pre.beta.stride,
+            pb_at: pre.beta.at,
+            pg_stride: pre.g.stride,
+            pg_at: pre.g.at,
+            mu_at: pre.log_scale.at,
+        };
+        let (q, k, beta) = (call.q.buffer, call.k.buffer, call.beta.map(|b| b.buffer));
+        Ok(Self { call, parts, params, q, k, beta, scratch, dispatches: Vec::new() })
+    }
+
+    fn push(&mut self, variant: Variant, buffers: Vec<usize>, groups: [u32; 3]) {
+        let params = bytemuck::bytes_of(&self.params).to_vec();
+        self.dispatches.push(Dispatch { variant, params, buffers, groups });
+    }
+
+    /// Scratch `[rows, H, 2, K]`.
+    fn pairs_of_keys(&mut self, name: &'static str) -> usize {
+        let call = self.call;
+        let heads = u64::from(call.rows) * u64::from(call.heads);
+        (self.scratch)(name, 2 * heads * u64::from(kernels::padded(call.key_dim)))
+    }
+
+    /// q and k as the other kernels want them: unit if asked for, K a multiple of 4; Longhorn's β.
+    fn prepare(&mut self) {
+        let call = self.call;
+        let longhorn = call.rule.beta == Beta::Longhorn;
+        let width = kernels::padded(call.key_dim);
+        if !call.l2norm && !longhorn && width == call.key_dim {
+            return;
+        }
+        let qk = self.pairs_of_keys("qk");
+        let mut buffers = vec![self.q, self.k, qk];
+        let mut made = None;
+        if let (true, Some(b)) = (longhorn, self.beta) {
+            let beta = (self.scratch)("beta", u64::from(call.rows) * u64::from(call.value_heads));
+            buffers.extend([b, beta]);
+            made = Some(beta);
+        }
+        let groups = [call.heads.div_ceil(4), call.rows, 1];
+        self.push(kernels::prepare(call.key_dim, call.l2norm, longhorn), buffers, groups);
+        (self.q, self.k) = (qk, qk);
+        let row = 2 * width * call.heads;
+        let p = &mut self.params;
+        (p.q_stride, p.q_at, p.q_head) = (row, 0, 2 * width);
+        (p.k_stride, p.k_at, p.k_head) = (row, width, 2 * width);
+        if let Some(beta) = made {
+            self.beta = Some(beta);
+            (p.b_stride, p.b_at) = (call.value_heads, 0);
+        }
+    }
+
+    /// Groups of a kernel with a thread a channel of every key head.
+    fn channel_groups(&self, spans: u32) -> [u32; 3] {
+        [(self.call.heads * kernels::padded(self.call.key_dim)).div_ceil(64), spans, 1]
+    }
+
+    /// From here on keys are read from `keys`, `[rows, H, 2, K]`: k, k̃.
+    fn keys_made(&mut self, keys: usize) {
+        let width = kernels::padded(self.call.key_dim);
+        self.k = keys;
+        let p = &mut self.params;
+        (p.k_stride, p.k_at, p.k_head, p.kt_at) = (2 * width * self.call.heads, 0, 2 * width, width);
+    }
+
+    /// Write keys, every sequence in one go.
+    fn precond_steps(&mut self, pre: PrecondViews) {
+        let keys = self.pairs_of_keys("keys");
+        let call = self.call;
+        let buffers = vec![
+            self.k,
+            pre.beta.buffer,
+            pre.g.buffer,
+            pre.log_scale.buffer,
+            pre.sums.buffer,
+            keys,
+            call.sequences.buffer,
+        ];
+        self.push(kernels::precond_apply(call.key_dim, false), buffers, self.channel_groups(call.sequences.len));
+        self.keys_made(keys);
+    }
+
+    /// Write keys, chunks in parallel.
+    fn precond_chunks(&mut self, pre: PrecondViews) {
+        let call = self.call;
+        let per_chunk = u64::from(call.heads) * u64::from(kernels::padded(call.key_dim) + 4);
+        let totals = (self.scratch)("totals", u64::from(call.chunks.len) * per_chunk);
+        let keys = self.pairs_of_keys("keys");
+        let chunks = call.chunks.buffer;
+        let over_chunks = self.channel_groups(call.chunks.len);
+        let gates = [self.k, pre.beta.buffer, pre.g.buffer];
+        self.push(kernels::precond_sums(call.key_dim), [&gates[..], &[totals, chunks]].concat(), over_chunks);
+        self.push(
+            kernels::precond_carry(call.key_dim, call.chunk),
+            vec![totals, pre.sums.buffer, call.sequences.buffer],
+            self.channel_groups(call.sequences.len),
+        );
+        let buffers = [&gates[..], &[pre.log_scale.buffer, totals, keys, chunks]].concat();
+        self.push(kernels::precond_apply(call.key_dim, true), buffers, over_chunks);
+        self.keys_made(keys);
+    }
+
+    fn step(&mut self) {
+        let call = self.call;
+        let (columns, split) = (32, 8);
+        let mut buffers = vec![self.q, self.k, call.v.buffer];
+        buffers.extend(self.beta);
+        buffers.extend(call.g.map(|g| g.buffer));
+        buffers.extend([call.state.buffer, call.out.buffer, call.sequences.buffer]);
+        let groups = [call.value_dim.div_ceil(columns), call.value_heads, call.sequences.len];
+        self.push(kernels::step(self.parts, call.key_dim, columns, split), buffers, groups);
+    }
+
+    fn chunk_stages(&mut self) {
+        let call = self.call;
+        let (parts, k, c) = (self.parts, call.key_dim, call.chunk);
+        let channel = parts.decay == Decays::Channel;
+        let blocks = u64::from(call.chunks.len) * u64::from(call.value_heads);
+        let width = u64::from(kernels::padded(k));
+        let pairs = (self.scratch)("pairs", blocks * u64::from(kernels::pair_words(c, k, parts.decay)));
+        let decayed = channel.then(|| (self.scratch)("decayed keys", blocks * 3 * u64::from(c) * width));
+        let uw = (self.scratch)("uw", blocks * u64::from(c) * (u64::from(self.params.value_pad) + width));
+        let chunks = call.chunks.buffer;
+
+        let mut buffers = vec![self.q, self.k];
+        buffers.extend(self.beta);
+        buffers.extend(call.g.map(|g| g.buffer));
+        buffers.push(pairs);
+        buffers.extend(decayed);
+        buffers.push(chunks);
+        let over_chunks = [call.value_heads, call.chunks.len, 1];
+        self.push(kernels::gram(parts, k, c), buffers, over_chunks);
+
+        if parts.delta {
+            self.push(kernels::invert(parts, k, c), vec![pairs, chunks], over_chunks);
+        }
+
+        let mut buffers = vec![call.v.buffer];
+        let mut columns = call.value_dim.div_ceil(64);
+        if parts.delta {
+            buffers.push(decayed.unwrap_or(self.k));
+            columns += kernels::padded(k).div_ceil(64);
+        }
+        buffers.extend([pairs, uw, chunks]);
+        self.push(kernels::solve(parts, k, c), buffers, [columns, call.chunks.len, call.value_heads]);
+
+        let columns = 8;
+        let mut buffers = match decayed {
+            Some(keys) => vec![keys],
+            None => vec![self.q, self.k],
+        };
+        buffers.extend([uw, pairs, call.state.buffer, call.out.buffer]);
+        buffers.extend(call.chunk_states);
+        buffers.push(call.sequences.buffer);
+        let variant = kernels::scan(parts, k, c, columns, call.chunk_states.is_some());
+        let groups = [call.value_dim.div_ceil(columns), call.value_heads, call.sequences.len];
+        self.push(variant, buffers, groups);
+    }
 }

@@ -8,9 +8,13 @@
 //!
 //! A length of 0 means nothing to do: entries beyond those in use are all zero. [`Spans`] builds both.
 
+mod host;
 mod lower;
+mod operator;
 
+pub use host::{chunk, recurrent, run};
 pub use lower::{Scratch, chunk_length, lower_chunk, lower_recurrent};
+pub use operator::{Buffers, Form, Kernels, Operator, PrecondBuffers};
 
 use crate::rule::Rule;
 
