@@ -12,8 +12,7 @@ use crate::args::BenchArgs;
 use crate::find;
 use crate::interrupt::Interrupt;
 use crate::load::{load_on, name};
-use crate::measure::Random;
-use crate::measure::{Effort, error, seconds};
+use crate::measure::{Effort, Random, error, seconds};
 
 /// Largest difference of logits between the engine and the CPU's token-by-token form, relative to the largest logit.
 const TOLERANCE: f64 = 1e-3;
