@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// Compare a device's results with the CPU engine's, token by token.
     Check(CheckArgs),
-    /// Check results, then time them: copy bandwidth, the delta-rule operator, a whole model.
+    /// Check results, then time them: copy bandwidth, matrix products, the operator, a model.
     Bench(BenchArgs),
 }
 
@@ -180,6 +180,8 @@ pub(crate) struct BenchArgs {
 pub(crate) enum Part {
     /// Copy bandwidth.
     Copy,
+    /// Matrix products.
+    Matmul,
     /// The delta-rule operator.
     Operator,
     /// A whole model.

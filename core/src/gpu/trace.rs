@@ -33,6 +33,33 @@ impl Stage {
     /// # Errors
     /// As [`Runner::prefill`](super::Runner::prefill); [`Error::Gpu`] when a kernel wrote beyond its rows.
     pub async fn trace(&mut self, plan: &Plan, run: &Trace<'_>) -> Result<Vec<Vec<f32>>> {
+        let (program, places) = self.prepare(plan, run)?;
+        let gpu = self.gpu.clone();
+        let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        program.encode(&mut encoder);
+        gpu.queue().submit([encoder.finish()]);
+        gpu.check()?;
+        self.check_guards(&gpu, plan, &places).await?;
+        let mut out = Vec::with_capacity(run.wanted.len());
+        for id in run.wanted {
+            let (place, width, rows) = self.found(plan, &places, *id)?;
+            let values = read_f32(&gpu, self, place.buffer).await?;
+            let rows = values.chunks(place.stride.max(1) as usize).take(rows);
+            out.push(rows.flat_map(|row| row.iter().take(width).copied()).collect());
+        }
+        Ok(out)
+    }
+
+    /// What [`Stage::trace`] would run, with its buffers filled, for benchmarks: it may be encoded any number of times.
+    ///
+    /// # Errors
+    /// As [`Stage::trace`].
+    pub fn program(&mut self, plan: &Plan, run: &Trace<'_>) -> Result<Program> {
+        Ok(self.prepare(plan, run)?.0)
+    }
+
+    /// Lowers and compiles a plan, poisons its buffers, and uploads what the run starts from.
+    fn prepare(&mut self, plan: &Plan, run: &Trace<'_>) -> Result<(Program, Vec<Option<Place>>)> {
         for slot in run.slots {
             self.pool.check(*slot)?;
         }
@@ -61,20 +88,7 @@ impl Stage {
             PlanKind::Decode => self.write_rows(plan.rows, run)?,
             _ => self.write_piece(run.slots.first().copied().unwrap_or(0), run.tokens)?,
         }
-        let program = Program::compile(&gpu, &lowered.dispatches, &self.buffers)?;
-        let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        program.encode(&mut encoder);
-        gpu.queue().submit([encoder.finish()]);
-        gpu.check()?;
-        self.check_guards(&gpu, plan, &places).await?;
-        let mut out = Vec::with_capacity(run.wanted.len());
-        for id in run.wanted {
-            let (place, width, rows) = self.found(plan, &places, *id)?;
-            let values = read_f32(&gpu, self, place.buffer).await?;
-            let rows = values.chunks(place.stride.max(1) as usize).take(rows);
-            out.push(rows.flat_map(|row| row.iter().take(width).copied()).collect());
-        }
-        Ok(out)
+        Ok((Program::compile(&gpu, &lowered.dispatches, &self.buffers)?, places))
     }
 
     fn found(&self, plan: &Plan, places: &[Option<Place>], id: BufId) -> Result<(Place, usize, usize)> {

@@ -1,6 +1,7 @@
 //! `deltanet bench`: checks, then times. A result that is wrong is not timed, and fails the command.
 
 mod copy;
+mod matmul;
 mod model;
 mod operator;
 mod operator_gpu;
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let mut report = Report::new(device.describe(), !args.json);
     let effort = Effort { runs: args.runs as usize, limit: Duration::from_secs(args.seconds.into()) };
     let wants = |part| args.only.is_empty() || args.only.contains(&part);
-    for part in [Part::Copy, Part::Operator, Part::Model] {
+    for part in [Part::Copy, Part::Matmul, Part::Operator, Part::Model] {
         if !wants(part) {
             continue;
         }
@@ -42,6 +43,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
                     Device::Cpu { threads, .. } => copy::cpu(threads_of(*threads), effort, &mut report)?,
                 }
             }
+            Part::Matmul => match &device {
+                Device::Gpu(gpu) => matmul::gpu(gpu, effort, &interrupt, &mut report)?,
+                Device::Cpu { .. } => report.skip("matmul: the CPU engine's products come from a library".into()),
+            },
             Part::Operator => operator::run(args, &rules, &device, effort, &interrupt, &mut report)?,
             Part::Model => model::run(args, &device, effort, &interrupt, &mut report)?,
         }

@@ -9,7 +9,7 @@ use super::operator_gpu;
 use super::report::{Report, Row};
 use crate::args::BenchArgs;
 use crate::interrupt::Interrupt;
-use crate::measure::{Random, Effort, Times, error, seconds};
+use crate::measure::{Effort, Random, Times, error, seconds};
 
 /// Largest difference that still counts as right: f32 on random inputs of unit size.
 pub(crate) const TOLERANCE: f64 = 1e-4;

@@ -1,0 +1,162 @@
+//! Matrix products as models use them: activations times a weight in its stored type.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use deltanet::checkpoint::TensorView;
+use deltanet::gpu::{Gpu, Stage, Trace, wgpu};
+use deltanet::model::{DType, Matrix, Weight};
+use deltanet::ops::{BufId, Cols, Input, Linear, Op, WeightId};
+use deltanet::plan::{BufSpec, Life, Plan, PlanKind};
+
+use super::report::{Report, Row};
+use crate::interrupt::Interrupt;
+use crate::measure::{Effort, Random, seconds};
+
+/// Largest difference that counts as right, relative to the largest result: f32 sums of a few thousand products, or
+/// operands rounded to f16 where a kernel does that.
+const TOLERANCE: f64 = 2e-3;
+/// Results that are compared with sums in f64.
+const CHECKED: usize = 256;
+
+/// `[rows, cols]` times `[out, cols]` transposed.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    rows: usize,
+    out: usize,
+    cols: usize,
+}
+
+pub(crate) fn gpu(gpu: &Gpu, effort: Effort, interrupt: &Interrupt, report: &mut Report) -> Result<()> {
+    report.head("matrix product")?;
+    // A software adapter computes a few GFLOP/s: small sizes say the same there.
+    let n = if gpu.caps().software { 1024 } else { 4096 };
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        let one = if gpu.caps().software { n } else { 2 * n };
+        for size in [Size { rows: 512, out: n, cols: n }, Size { rows: 1, out: one, cols: one }] {
+            if interrupt.pressed() {
+                return Ok(());
+            }
+            run(gpu, size, dtype, effort, report)?;
+        }
+    }
+    Ok(())
+}
+
+fn run(gpu: &Gpu, size: Size, dtype: DType, effort: Effort, report: &mut Report) -> Result<()> {
+    let Size { rows, out, cols } = size;
+    let mut random = Random::new(4);
+    let x = random.ranges(rows * cols, -1.0, 1.0);
+    let (weight, values) = weight(&mut random, size, dtype);
+    let mut stage = Stage::new(gpu.clone(), 1, &[weight], &[], 1, &mut |_, _| {})?;
+    let plan = plan(size);
+    // The row count chooses between the kernels of prefill and of decode.
+    let (slots, tokens) = ([0], vec![0; rows]);
+    let trace = Trace { slots: &slots, tokens: &tokens, given: &[(BufId(0), &x)], wanted: &[BufId(1)] };
+    let got = gpu.wait(stage.trace(&plan, &trace))?.pop().unwrap_or_default();
+    let error = check(&got, &x, &values, size)?;
+
+    let program = stage.program(&plan, &trace)?;
+    // A product of one row is too short to be timed alone.
+    let repeat = if rows == 1 { 32 } else { 1 };
+    // Reading anything back waits for all that was submitted before.
+    let sink = gpu.buffer("sink", 4)?;
+    let wall = effort.measure(|| {
+        seconds(|| {
+            let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            for _ in 0..repeat {
+                program.encode(&mut encoder);
+            }
+            gpu.queue().submit([encoder.finish()]);
+            gpu.wait(gpu.read(&[(&sink, 0, 4)]))?;
+            Ok(())
+        })
+    })?;
+    let gpu_time = if gpu.caps().timestamps {
+        Some(effort.measure(|| {
+            let timings = gpu.wait(program.profile(gpu))?;
+            Ok(timings.iter().map(|t| t.nanoseconds).sum::<f64>() * 1e-9)
+        })?)
+    } else {
+        None
+    };
+    let name = format!("{rows} × {cols} × {out}, {} weight", dtype.name());
+    let work = if rows == 1 {
+        ((out * cols * dtype.bytes()) as f64 / 1e9, "GB/s")
+    } else {
+        (2e-9 * (rows * out * cols) as f64, "GFLOP/s")
+    };
+    report.add(Row::new("matmul", name, (wall.per(repeat), gpu_time), work, error))
+}
+
+/// A weight with random values, and the values as its type holds them.
+fn weight(random: &mut Random, size: Size, dtype: DType) -> (Weight, Vec<f32>) {
+    let values = random.ranges(size.out * size.cols, -1.0, 1.0);
+    // Bits beyond the type's are cut off: bf16 is the upper half of an f32; for f16, multiples of 2^-10 below 1.
+    let (mut bytes, mut kept) = (Vec::with_capacity(values.len() * dtype.bytes()), Vec::with_capacity(values.len()));
+    for v in values {
+        let v = match dtype {
+            DType::F32 => v,
+            DType::Bf16 => f32::from_bits(v.to_bits() & 0xffff_0000),
+            DType::F16 => (v * 1024.0).trunc() / 1024.0,
+        };
+        match dtype {
+            DType::F32 => bytes.extend(v.to_le_bytes()),
+            DType::Bf16 => bytes.extend(((v.to_bits() >> 16) as u16).to_le_bytes()),
+            DType::F16 => bytes.extend(half::f16::from_f32(v).to_le_bytes()),
+        }
+        kept.push(v);
+    }
+    let range = 0..bytes.len();
+    let shape = vec![size.out, size.cols];
+    let view = TensorView { name: "weight".into(), dtype, shape, bytes: Arc::new(bytes), range };
+    let (rows, cols) = (size.out, size.cols);
+    (Weight::Matrix(Matrix { name: "weight".into(), rows, cols, dtype, parts: vec![view] }), kept)
+}
+
+fn plan(size: Size) -> Plan {
+    let Size { rows, out, cols } = size;
+    let buffer = |name, width| BufSpec { name, width, rows, life: Life::Saved };
+    let linear = Linear {
+        input: Input::Plain(Cols { buf: BufId(0), width: cols, at: 0 }),
+        weight: WeightId(0),
+        bias: None,
+        in_dim: cols,
+        out_dim: out,
+        out: BufId(1),
+        add: false,
+        last_only: false,
+    };
+    Plan {
+        kind: if rows == 1 { PlanKind::Decode } else { PlanKind::Score },
+        rows,
+        ops: vec![Op::Linear(linear)],
+        labels: Vec::new(),
+        buffers: vec![buffer("x", cols), buffer("y", out)],
+        logits: BufId(1),
+    }
+}
+
+/// Compares results spread over the whole output with sums in f64.
+fn check(got: &[f32], x: &[f32], weight: &[f32], size: Size) -> Result<f64> {
+    let Size { rows, out, cols } = size;
+    if got.len() != rows * out {
+        bail!("matmul: expected {} results, got {}", rows * out, got.len());
+    }
+    let (mut worst, mut top) = (0f64, 0f64);
+    for i in 0..CHECKED {
+        // A stride without a common factor with the sizes visits every part of the output.
+        let at = (i * 7919 * 131) % got.len();
+        let (row, column) = (at / out, at % out);
+        let products = x.iter().skip(row * cols).zip(weight.iter().skip(column * cols)).take(cols);
+        let want: f64 = products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+        let off = got.get(at).map_or(f64::NAN, |g| (f64::from(*g) - want).abs());
+        worst = if off.is_nan() { f64::INFINITY } else { worst.max(off) };
+        top = top.max(want.abs());
+    }
+    let error = worst / top.max(1e-30);
+    if error > TOLERANCE {
+        bail!("matmul {rows} × {cols} × {out}: expected results within {TOLERANCE:e}, got {error:.1e}");
+    }
+    Ok(error)
+}
