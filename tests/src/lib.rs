@@ -9,6 +9,7 @@ pub mod files;
 pub mod goldens;
 pub mod mixer_reference;
 pub mod operators;
+pub mod plan_reference;
 pub mod random;
 pub mod skip;
 pub mod small_spec;
