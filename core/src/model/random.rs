@@ -30,12 +30,58 @@ fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// What a tensor is, and so how training would start it.
+#[derive(Clone, Copy)]
+enum Kind {
+    DecayRate,
+    TimeStep,
+    LogScale,
+    Bias,
+    Norm,
+    Convolution,
+    Matrix,
+}
+
+impl Kind {
+    fn of(name: &str, last: &str) -> Self {
+        match last {
+            "A_log" | "A_log_atk" => Self::DecayRate,
+            "dt_bias" | "dt_bias_atk" => Self::TimeStep,
+            "log_atk_scale" => Self::LogScale,
+            "bias" => Self::Bias,
+            _ if name.contains("norm") => Self::Norm,
+            _ if name.contains("conv1d") => Self::Convolution,
+            _ => Self::Matrix,
+        }
+    }
+
+    /// A value from `u`, uniform in [-1, 1).
+    #[inline]
+    fn value(self, u: f32) -> f32 {
+        match self {
+            // Standard deviation 0.02.
+            Self::Matrix => 0.034_641_016 * u,
+            // Rates of 1 to 16.
+            Self::DecayRate => (1.0 + 7.5 * (1.0 + u)).ln(),
+            // Time steps of 0.001 to 0.1, through softplus's inverse.
+            Self::TimeStep => {
+                let dt = (0.001f32.ln() + 0.5 * (1.0 + u) * 100f32.ln()).exp();
+                dt + (-(-dt).exp_m1()).ln()
+            }
+            Self::LogScale => -0.2,
+            Self::Bias => 0.0,
+            Self::Norm => 1.0,
+            Self::Convolution => 0.5 * u,
+        }
+    }
+}
+
 impl Random {
     pub(super) fn new(seed: u64, dtype: DType) -> Self {
         Self { seed, dtype, bytes: 0 }
     }
 
-    /// A tensor. Its name says what it is, and so how training would start it.
+    /// A tensor. Its name says what it is.
     pub(super) fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<TensorView> {
         let gate = ["A_log", "A_log_atk", "dt_bias", "dt_bias_atk", "log_atk_scale"];
         let last = name.rsplit('.').next().unwrap_or_default();
@@ -49,39 +95,26 @@ impl Random {
         let room = n.saturating_mul(dtype.bytes());
         bytes.try_reserve_exact(room).map_err(|_| Error::OutOfMemory(format!("{room} bytes of tensor {name}")))?;
         bytes.resize(room, 0);
-        // u is uniform in [-1, 1).
-        let value = |u: f32| -> f32 {
-            let unit = 0.5 + 0.5 * u;
-            match last {
-                // Decay rates of 1 to 16, and time steps of 0.001 to 0.1 through softplus's inverse.
-                "A_log" | "A_log_atk" => (1.0 + 15.0 * unit).ln(),
-                "dt_bias" | "dt_bias_atk" => {
-                    let dt = (0.001f32.ln() + unit * 100f32.ln()).exp();
-                    dt + (-(-dt).exp_m1()).ln()
-                }
-                "log_atk_scale" => -0.2,
-                "bias" => 0.0,
-                _ if name.contains("norm") => 1.0,
-                _ if name.contains("conv1d") => 0.5 * u,
-                // Standard deviation 0.02.
-                _ => 0.034_641_016 * u,
-            }
-        };
+        let kind = Kind::of(name, last);
         let key = scatter(self.seed ^ scatter(hash(name)));
         let fill = |(index, block): (usize, &mut [u8])| {
             let mut state = scatter(key.wrapping_add(index as u64)) | 1;
-            for element in block.chunks_exact_mut(dtype.bytes()) {
-                // xorshift64*
+            let mut next = || {
+                // xorshift64*, and its upper bits as a number in [-1, 1).
                 state ^= state >> 12;
                 state ^= state << 25;
                 state ^= state >> 27;
                 let bits = (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 40) as f32;
-                let x = value(bits * (2.0 / 16_777_216.0) - 1.0);
-                match dtype {
-                    DType::F32 => element.copy_from_slice(&x.to_le_bytes()),
-                    DType::F16 => element.copy_from_slice(&half::f16::from_f32(x).to_le_bytes()),
-                    DType::Bf16 => element.copy_from_slice(&half::bf16::from_f32(x).to_le_bytes()),
-                }
+                kind.value(bits * (2.0 / 16_777_216.0) - 1.0)
+            };
+            match dtype {
+                DType::F32 => block.chunks_exact_mut(4).for_each(|e| e.copy_from_slice(&next().to_le_bytes())),
+                DType::F16 => block
+                    .chunks_exact_mut(2)
+                    .for_each(|e| e.copy_from_slice(&half::f16::from_f32(next()).to_le_bytes())),
+                DType::Bf16 => block
+                    .chunks_exact_mut(2)
+                    .for_each(|e| e.copy_from_slice(&half::bf16::from_f32(next()).to_le_bytes())),
             }
         };
         #[cfg(not(target_family = "wasm"))]
