@@ -70,7 +70,46 @@ pub(crate) fn softplus<L: Lanes>(x: L) -> L {
     L::splat(20.0).select_lt(x, x, soft)
 }
 
-/// Applies `f` to each element of `x` in place.
+/// A function that [`apply`] can put into a loop. (Passed as a value it would be called through a shim, which is
+/// compiled without the lanes' instructions.)
+pub(crate) trait Function {
+    /// Mark it `#[inline(always)]`.
+    fn of<L: Lanes>(x: L) -> L;
+}
+
+macro_rules! function {
+    ($name:ident, $f:ident) => {
+        #[doc = concat!("[`", stringify!($f), "`] of each element.")]
+        pub(crate) struct $name;
+        impl Function for $name {
+            #[inline(always)]
+            fn of<L: Lanes>(x: L) -> L {
+                $f(x)
+            }
+        }
+    };
+}
+function!(Exp, exp);
+function!(Ln, ln);
+function!(Sigmoid, sigmoid);
+function!(Silu, silu);
+function!(Softplus, softplus);
+
+/// Applies a function to each element of `x` in place.
+#[inline(always)]
+pub(crate) fn apply<L: Lanes, F: Function>(x: &mut [f32]) {
+    let (body, tail) = x.as_chunks_mut::<LANES>();
+    for c in body {
+        F::of(L::load(c)).store(c);
+    }
+    if !tail.is_empty() {
+        let mut t = pad(tail);
+        F::of(L::load(&t)).store(&mut t);
+        tail.copy_from_slice(&t[..tail.len()]);
+    }
+}
+
+/// Applies a closure of a few operations to each element of `x` in place; larger ones belong into [`apply`].
 #[inline(always)]
 pub(crate) fn map<L: Lanes>(x: &mut [f32], f: impl Fn(L) -> L) {
     let (body, tail) = x.as_chunks_mut::<LANES>();
@@ -78,8 +117,7 @@ pub(crate) fn map<L: Lanes>(x: &mut [f32], f: impl Fn(L) -> L) {
         f(L::load(c)).store(c);
     }
     if !tail.is_empty() {
-        let mut t = [0.0; LANES];
-        t[..tail.len()].copy_from_slice(tail);
+        let mut t = pad(tail);
         f(L::load(&t)).store(&mut t);
         tail.copy_from_slice(&t[..tail.len()]);
     }
@@ -97,23 +135,6 @@ pub(crate) fn zip<L: Lanes>(out: &mut [f32], x: &[f32], f: impl Fn(L, L) -> L) {
     if !ot.is_empty() {
         let mut o = pad(ot);
         f(L::load(&o), L::load(&pad(xt))).store(&mut o);
-        ot.copy_from_slice(&o[..ot.len()]);
-    }
-}
-
-/// `out[i] = f(out[i], x[i], y[i])`; lengths must be equal.
-#[inline(always)]
-pub(crate) fn zip3<L: Lanes>(out: &mut [f32], x: &[f32], y: &[f32], f: impl Fn(L, L, L) -> L) {
-    debug_assert!(out.len() == x.len() && out.len() == y.len());
-    let (ob, ot) = out.as_chunks_mut::<LANES>();
-    let (xb, xt) = x.as_chunks::<LANES>();
-    let (yb, yt) = y.as_chunks::<LANES>();
-    for ((o, x), y) in ob.iter_mut().zip(xb).zip(yb) {
-        f(L::load(o), L::load(x), L::load(y)).store(o);
-    }
-    if !ot.is_empty() {
-        let mut o = pad(ot);
-        f(L::load(&o), L::load(&pad(xt)), L::load(&pad(yt))).store(&mut o);
         ot.copy_from_slice(&o[..ot.len()]);
     }
 }
@@ -157,11 +178,11 @@ mod tests {
         #[inline(always)]
         fn run<L: Lanes>(self) {
             match self.1 {
-                0 => map(self.0, exp::<L>),
-                1 => map(self.0, ln::<L>),
-                2 => map(self.0, sigmoid::<L>),
-                3 => map(self.0, silu::<L>),
-                _ => map(self.0, softplus::<L>),
+                0 => apply::<L, Exp>(self.0),
+                1 => apply::<L, Ln>(self.0),
+                2 => apply::<L, Sigmoid>(self.0),
+                3 => apply::<L, Silu>(self.0),
+                _ => apply::<L, Softplus>(self.0),
             }
         }
     }

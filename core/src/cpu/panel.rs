@@ -3,7 +3,7 @@
 //! A *panel* is 16 columns of a matrix, stored row after row: `[rows][16]`. The chunkwise delta rule works on panels of
 //! the state, which then lie in the first-level cache. The left operand is any strided matrix.
 
-use super::simd::{LANES, Lanes};
+use super::simd::{Kernel, LANES, Lanes};
 
 /// Columns of a panel.
 pub(crate) const PANEL: usize = 2 * LANES;
@@ -42,60 +42,108 @@ pub(crate) enum Start<'a> {
 }
 
 /// `C = start + A·B`: A `[m, k]`, B `[k]` rows of a panel, C `[m]` rows of another one.
-#[inline(always)]
-pub(crate) fn product<L: Lanes>(a: Strided<'_>, m: usize, b: &[Row], c: &mut [Row], start: Start<'_>) {
-    let k = b.len();
-    let mut i = 0;
-    while i < m {
-        // Sixes have the best ratio of arithmetic to loads; fours fill up what is left without a thin last block.
-        let rows = match m - i {
-            1 => 1,
-            2 => 2,
-            3 => 3,
-            4 | 8 => 4,
-            5 => 5,
-            _ => 6,
-        };
-        block::<L>(a, i, rows, k, b, c, start);
-        i += rows;
-    }
+pub(crate) struct Product<'a> {
+    pub a: Strided<'a>,
+    pub m: usize,
+    pub b: &'a [Row],
+    pub c: &'a mut [Row],
+    pub start: Start<'a>,
 }
 
-/// `C = C + A·B` with A `[m, m]` lower triangular, its diagonal included: zeros above are not multiplied.
-#[inline(always)]
-pub(crate) fn add_lower<L: Lanes>(a: Strided<'_>, m: usize, b: &[Row], c: &mut [Row]) {
-    let mut i = 0;
-    while i < m {
-        let rows = (m - i).min(4);
-        block::<L>(a, i, rows, i + rows, b, c, Start::Keep);
-        i += rows;
-    }
-}
-
-/// Solves `(I − A) X = X₀` in place, A `[m, m]` strictly lower triangular: forward substitution in blocks of four rows.
-#[inline(always)]
-pub(crate) fn solve_unit_lower<L: Lanes>(a: Strided<'_>, m: usize, x: &mut [Row]) {
-    let mut i = 0;
-    while i < m {
-        let rows = (m - i).min(4);
-        let (done, rest) = x.split_at_mut(i);
-        let shifted = Strided { data: a.data.get(i * a.row..).unwrap_or_default(), ..a };
-        block::<L>(shifted, 0, rows, i, done, rest, Start::Keep);
-        for r in 1..rows {
-            let (above, here) = rest.split_at_mut(r);
-            let (lo, hi) = halves(&here[0]);
-            let (mut lo, mut hi) = (L::load(lo), L::load(hi));
-            for (j, row) in above.iter().enumerate() {
-                let f = L::splat(a.data[(i + r) * a.row + (i + j) * a.col]);
-                let (l, h) = halves(row);
-                lo = f.fma(L::load(l), lo);
-                hi = f.fma(L::load(h), hi);
+impl Kernel for Product<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Self { a, m, b, c, start } = self;
+        let mut i = 0;
+        while i < m {
+            // Sixes have the best ratio of arithmetic to loads; fours fill up what is left without a thin last block.
+            let rows = match m - i {
+                n @ 1..=5 => n,
+                8 => 4,
+                _ => 6,
+            };
+            match rows {
+                1 => tile::<L, 1>(a, i, b.len(), b, c, start),
+                2 => tile::<L, 2>(a, i, b.len(), b, c, start),
+                3 => tile::<L, 3>(a, i, b.len(), b, c, start),
+                4 => tile::<L, 4>(a, i, b.len(), b, c, start),
+                5 => tile::<L, 5>(a, i, b.len(), b, c, start),
+                _ => tile::<L, 6>(a, i, b.len(), b, c, start),
             }
-            let (l, h) = halves_mut(&mut here[0]);
-            lo.store(l);
-            hi.store(h);
+            i += rows;
         }
-        i += rows;
+    }
+}
+
+/// `C = C + A·B` with A `[m, m]` lower triangular, its diagonal included: blocks above it are not multiplied, but the
+/// three elements right of the diagonal must be 0.
+pub(crate) struct AddLower<'a> {
+    pub a: Strided<'a>,
+    pub b: &'a [Row],
+    pub c: &'a mut [Row],
+}
+
+impl Kernel for AddLower<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Self { a, b, c } = self;
+        let mut i = 0;
+        while i < b.len() {
+            let rows = (b.len() - i).min(4);
+            fours::<L>(a, i, rows, i + rows, b, c);
+            i += rows;
+        }
+    }
+}
+
+/// Solves `(I − A) X = X₀` in place, A strictly lower triangular: forward substitution in blocks of four rows.
+pub(crate) struct SolveUnitLower<'a> {
+    pub a: Strided<'a>,
+    pub x: &'a mut [Row],
+}
+
+impl Kernel for SolveUnitLower<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Self { a, x } = self;
+        let mut i = 0;
+        while i < x.len() {
+            let (done, rest) = x.split_at_mut(i);
+            let rows = rest.len().min(4);
+            let below = Strided { data: a.data.get(i * a.row..).unwrap_or_default(), ..a };
+            if i > 0 {
+                fours::<L>(below, 0, rows, i, done, rest);
+            }
+            for r in 1..rows {
+                let (above, here) = rest.split_at_mut(r);
+                let (lo, hi) = halves(&here[0]);
+                let (mut lo, mut hi) = (L::load(lo), L::load(hi));
+                for (j, row) in above.iter().enumerate() {
+                    let f = L::splat(a.data[(i + r) * a.row + (i + j) * a.col]);
+                    let (l, h) = halves(row);
+                    lo = f.fma(L::load(l), lo);
+                    hi = f.fma(L::load(h), hi);
+                }
+                let (l, h) = halves_mut(&mut here[0]);
+                lo.store(l);
+                hi.store(h);
+            }
+            i += rows;
+        }
+    }
+}
+
+/// Up to four rows of `C = C + A·B`.
+#[inline(always)]
+fn fours<L: Lanes>(a: Strided<'_>, i: usize, rows: usize, k: usize, b: &[Row], c: &mut [Row]) {
+    match rows {
+        1 => tile::<L, 1>(a, i, k, b, c, Start::Keep),
+        2 => tile::<L, 2>(a, i, k, b, c, Start::Keep),
+        3 => tile::<L, 3>(a, i, k, b, c, Start::Keep),
+        _ => tile::<L, 4>(a, i, k, b, c, Start::Keep),
     }
 }
 
@@ -110,21 +158,6 @@ fn halves_mut(x: &mut Row) -> (&mut [f32; LANES], &mut [f32; LANES]) {
     let (x, _) = x.as_chunks_mut::<LANES>();
     let (lo, hi) = x.split_at_mut(1);
     (&mut lo[0], &mut hi[0])
-}
-
-#[inline(always)]
-fn block<L: Lanes>(a: Strided<'_>, i: usize, rows: usize, k: usize, b: &[Row], c: &mut [Row], start: Start<'_>) {
-    if k == 0 && matches!(start, Start::Keep) {
-        return;
-    }
-    match rows {
-        1 => tile::<L, 1>(a, i, k, b, c, start),
-        2 => tile::<L, 2>(a, i, k, b, c, start),
-        3 => tile::<L, 3>(a, i, k, b, c, start),
-        4 => tile::<L, 4>(a, i, k, b, c, start),
-        5 => tile::<L, 5>(a, i, k, b, c, start),
-        _ => tile::<L, 6>(a, i, k, b, c, start),
-    }
 }
 
 /// M rows of a product, all in registers. Each element sums over k in order, so results do not depend on the blocking.
@@ -168,7 +201,7 @@ fn tile<L: Lanes, const M: usize>(a: Strided<'_>, i: usize, k: usize, b: &[Row],
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::simd::{self, Kernel};
+    use crate::cpu::simd;
 
     struct Case {
         m: usize,
@@ -202,7 +235,7 @@ mod tests {
                 let left = if transposed { Strided::columns(&a, m) } else { Strided::rows(&a, k) };
                 for (s, start) in [Start::Zero, Start::Keep, Start::Scaled(&d)].into_iter().enumerate() {
                     let mut c = before.clone();
-                    product::<L>(left, m, &b, &mut c, start);
+                    L::call(Product { a: left, m, b: &b, c: &mut c, start });
                     for i in 0..m {
                         for x in 0..PANEL {
                             let f = [0.0, 1.0, d[i]][s];
@@ -219,7 +252,7 @@ mod tests {
                 .map(|(n, x)| if n % m < n / m { x * 0.5 } else { 0.0 })
                 .collect();
             let mut x = before.clone();
-            solve_unit_lower::<L>(Strided::rows(&l, m), m, &mut x);
+            L::call(SolveUnitLower { a: Strided::rows(&l, m), x: &mut x });
             for i in 0..m {
                 for c in 0..PANEL {
                     let back = x[i][c] - (0..i).map(|j| l[i * m + j] * x[j][c]).sum::<f32>();
@@ -228,7 +261,7 @@ mod tests {
                 }
             }
             let mut sum = before.clone();
-            add_lower::<L>(Strided::rows(&l, m), m, &x, &mut sum);
+            L::call(AddLower { a: Strided::rows(&l, m), b: &x, c: &mut sum });
             for i in 0..m {
                 for c in 0..PANEL {
                     let want = before[i][c] + (0..=i).map(|j| l[i * m + j] * x[j][c]).sum::<f32>();

@@ -41,6 +41,9 @@ pub(crate) trait Lanes: Copy {
     fn load_f16_bytes(x: &[u8; 16]) -> Self;
     /// Little-endian bfloat16, at any address.
     fn load_bf16_bytes(x: &[u8; 16]) -> Self;
+    /// Runs another kernel with these lanes, as a function of its own: what is called from several places is then
+    /// compiled once.
+    fn call<K: Kernel>(kernel: K) -> K::Output;
 }
 
 /// A computation that wants lanes.
@@ -175,6 +178,15 @@ impl Lanes for Plain {
         let (x, _) = x.as_chunks::<2>();
         Self(std::array::from_fn(|i| f32::from_bits(u32::from(u16::from_le_bytes(x[i])) << 16)))
     }
+    #[inline(always)]
+    fn call<K: Kernel>(kernel: K) -> K::Output {
+        outlined(kernel)
+    }
+}
+
+#[inline(never)]
+fn outlined<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<Plain>()
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -185,6 +197,7 @@ mod x86 {
     /// # Safety
     /// The processor must have AVX2, FMA and F16C.
     #[target_feature(enable = "avx2,fma,f16c")]
+    #[inline(never)]
     pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
         kernel.run::<Avx2>()
     }
@@ -291,6 +304,10 @@ mod x86 {
                 let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().cast()));
                 Self(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide)))
             }
+        }
+        #[inline(always)]
+        fn call<K: Kernel>(kernel: K) -> K::Output {
+            unsafe { run(kernel) }
         }
     }
 }

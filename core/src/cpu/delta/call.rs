@@ -1,7 +1,7 @@
 //! One call's tensors as the kernels see them: strided views, so that operators on whole tensors and layers inside a
 //! model's buffers share the same kernels.
 
-use crate::cpu::math;
+use crate::cpu::math::{self, Exp, Ln};
 use crate::cpu::parallel::Shared;
 use crate::cpu::simd::Lanes;
 use crate::delta::{L2NORM_EPS, MIN_LOG_DECAY, SQUASH_EPS, SQUASH_X};
@@ -158,7 +158,8 @@ impl Call<'_> {
             (Decay::PerHead, Some(g)) => alpha.fill(g.get(row, head, 1)[0].max(MIN_LOG_DECAY).exp()),
             (Decay::PerChannel, Some(g)) => {
                 alpha.copy_from_slice(g.get(row, head, self.key_dim));
-                math::map::<L>(alpha, |x| math::exp(x.at_least(L::splat(MIN_LOG_DECAY))));
+                // exp is exactly 0 far above the clamp.
+                math::apply::<L, Exp>(alpha);
             }
             _ => alpha.fill(1.0),
         }
@@ -169,11 +170,17 @@ impl Call<'_> {
 /// `w ← B ⊙ w` with `B = x^(−s)`, `s = r / (1 + |r|)`, `r = ln(A + ε) − μ` (MATH.md §8.3).
 #[inline(always)]
 fn precondition<L: Lanes>(w: &mut [f32], sums: &[f32], log_scale: f32) {
-    let (one, mu) = (L::splat(1.0), L::splat(log_scale));
+    let (one, eps, mu) = (L::splat(1.0), L::splat(SQUASH_EPS), L::splat(log_scale));
     let minus_ln_x = L::splat(-SQUASH_X.ln());
-    math::zip::<L>(w, sums, |w, a| {
-        let r = math::ln(a.add(L::splat(SQUASH_EPS))).sub(mu);
-        let s = r.div(one.add(r.abs()));
-        w.mul(math::exp(minus_ln_x.mul(s)))
+    let mut b = [0.0; MAX_KEY_DIM];
+    let b = &mut b[..w.len()];
+    b.copy_from_slice(sums);
+    math::map::<L>(b, |a| a.add(eps));
+    math::apply::<L, Ln>(b);
+    math::map::<L>(b, |x| {
+        let r = x.sub(mu);
+        minus_ln_x.mul(r.div(one.add(r.abs())))
     });
+    math::apply::<L, Exp>(b);
+    math::zip::<L>(w, b, |w, b| w.mul(b));
 }

@@ -14,7 +14,7 @@
 
 use super::call::{Call, Task};
 use crate::cpu::math;
-use crate::cpu::panel::{PANEL, Row, Start, Strided, add_lower, product, solve_unit_lower};
+use crate::cpu::panel::{AddLower, PANEL, Product, Row, SolveUnitLower, Start, Strided};
 use crate::cpu::simd::{Kernel, LANES, Lanes};
 use crate::rule::Decay;
 
@@ -134,7 +134,8 @@ impl Scratch {
             let cols = PANEL.min(n - j0);
             let y = &mut self.y[..n - j0];
             if call.rule.delta {
-                product::<L>(Strided::rows(&self.x[j0 * kd..n * kd], kd), n - j0, panel, y, Start::Zero);
+                let a = Strided::rows(&self.x[j0 * kd..n * kd], kd);
+                L::call(Product { a, m: n - j0, b: panel, c: y, start: Start::Zero });
                 for i in j0..n {
                     let cols = cols.min(i - j0);
                     let minus = -self.beta[i];
@@ -143,7 +144,8 @@ impl Scratch {
                     }
                 }
             }
-            product::<L>(Strided::rows(&self.x[(n + j0) * kd..2 * n * kd], kd), n - j0, panel, y, Start::Zero);
+            let a = Strided::rows(&self.x[(n + j0) * kd..2 * n * kd], kd);
+            L::call(Product { a, m: n - j0, b: panel, c: y, start: Start::Zero });
             for i in j0..n {
                 let cols = cols.min(i - j0 + 1);
                 self.p[i * len + j0..][..cols].copy_from_slice(&y[i - j0][..cols]);
@@ -216,15 +218,15 @@ impl Scratch {
     #[inline(always)]
     fn columns<L: Lanes>(&mut self, call: &Call<'_>, task: &Task<'_>, row: usize, n: usize, len: usize) {
         let kd = call.key_dim;
-        let (keys, queries) = (&self.x[..n * kd], &self.x[n * kd..2 * n * kd]);
+        let x = &self.x[..2 * n * kd];
         for (panel, s) in self.s.chunks_mut(kd).enumerate() {
             let c = panel * PANEL;
             let cols = PANEL.min(task.cols.1 - c);
+            // Keys and queries in one product; queries alone where nothing is read back.
+            let (x, y) =
+                if call.rule.delta { (x, &mut self.y[..2 * n]) } else { (&x[n * kd..], &mut self.y[n..2 * n]) };
+            L::call(Product { a: Strided::rows(x, kd), m: y.len(), b: s, c: y, start: Start::Zero });
             let (y_keys, y_queries) = self.y[..2 * n].split_at_mut(n);
-            if call.rule.delta {
-                product::<L>(Strided::rows(keys, kd), n, s, y_keys, Start::Zero);
-            }
-            product::<L>(Strided::rows(queries, kd), n, s, y_queries, Start::Zero);
             for i in 0..n {
                 let v = &call.values(row + i, task)[c..c + cols];
                 let e = &mut self.e[i];
@@ -238,16 +240,16 @@ impl Scratch {
                 }
             }
             if call.rule.delta {
-                solve_unit_lower::<L>(Strided::rows(&self.a, len), n, &mut self.e[..n]);
+                L::call(SolveUnitLower { a: Strided::rows(&self.a, len), x: &mut self.e[..n] });
             }
-            add_lower::<L>(Strided::rows(&self.p, len), n, &self.e[..n], y_queries);
+            L::call(AddLower { a: Strided::rows(&self.p, len), b: &self.e[..n], c: y_queries });
             for (i, y) in y_queries.iter().enumerate() {
                 // SAFETY: tasks differ in sequence, head or columns.
                 let out = unsafe { task.out_row(call, row + i) };
                 out[c..c + cols].copy_from_slice(&y[..cols]);
             }
-            let w = Strided::columns(&self.w[..n * kd], kd);
-            product::<L>(w, kd, &self.e[..n], s, Start::Scaled(&self.cum));
+            let a = Strided::columns(&self.w[..n * kd], kd);
+            L::call(Product { a, m: kd, b: &self.e[..n], c: s, start: Start::Scaled(&self.cum) });
         }
     }
 }
@@ -255,26 +257,32 @@ impl Scratch {
 /// `w ← α ⊙ w`, and the dot products of the result with k and with q.
 #[inline(always)]
 fn decay_and_dot<L: Lanes>(w: &mut [f32], alpha: &[f32], k: &[f32], q: &[f32]) -> (f32, f32) {
-    let (tiny, zero) = (L::splat(TINY), L::splat(0.0));
-    let (mut on_key, mut on_query) = (zero, zero);
-    let mut one = |w: &mut [f32; LANES], a: &[f32; LANES], k: &[f32; LANES], q: &[f32; LANES]| {
-        let next = L::load(w).mul(L::load(a));
-        let next = next.abs().select_lt(tiny, zero, next);
-        next.store(w);
-        on_key = next.fma(L::load(k), on_key);
-        on_query = next.fma(L::load(q), on_query);
-    };
+    let mut sums = [L::splat(0.0); 2];
     let (wb, wt) = w.as_chunks_mut::<LANES>();
     let ((ab, at), (kb, kt), (qb, qt)) = (alpha.as_chunks::<LANES>(), k.as_chunks::<LANES>(), q.as_chunks::<LANES>());
     for (((w, a), k), q) in wb.iter_mut().zip(ab).zip(kb).zip(qb) {
-        one(w, a, k, q);
+        decay_lanes(w, a, k, q, &mut sums);
     }
     if !wt.is_empty() {
         let mut w = math::pad(wt);
-        one(&mut w, &math::pad(at), &math::pad(kt), &math::pad(qt));
+        decay_lanes(&mut w, &math::pad(at), &math::pad(kt), &math::pad(qt), &mut sums);
         wt.copy_from_slice(&w[..wt.len()]);
     }
-    (on_key.sum(), on_query.sum())
+    (sums[0].sum(), sums[1].sum())
+}
+
+#[inline(always)]
+fn decay_lanes<L: Lanes>(
+    w: &mut [f32; LANES],
+    alpha: &[f32; LANES],
+    k: &[f32; LANES],
+    q: &[f32; LANES],
+    sums: &mut [L; 2],
+) {
+    let next = L::load(w).mul(L::load(alpha));
+    let next = next.abs().select_lt(L::splat(TINY), L::splat(0.0), next);
+    next.store(w);
+    *sums = [next.fma(L::load(k), sums[0]), next.fma(L::load(q), sums[1])];
 }
 
 /// Rows `[n, k]` to panels `[n/16][k][16]`; columns past n are 0.
