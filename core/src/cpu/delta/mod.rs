@@ -132,25 +132,21 @@ fn operator(rule: &Rule, shape: &Shape, inputs: &Inputs<'_>, options: &Options, 
             Some(first)
         })
         .collect();
+    let (states, sums) = (Shared::new(&mut final_state), Shared::new(&mut final_sums));
     let sequences: Vec<Sequence<'_>> = spans
         .iter()
         .enumerate()
         .map(|(n, rows)| Sequence {
             rows: *rows,
-            state_at: n * state,
+            state: (&states, n * state),
             sums: if preconditioned { &initial_sums[n * heads * key_dim..][..heads * key_dim] } else { &[] },
-            sums_at: n * heads * key_dim,
+            sums_out: (&sums, n * heads * key_dim),
             chunk_states: options.chunk_states.then(|| firsts[n] * state),
         })
         .collect();
-    let (states, sums) = (Shared::new(&mut final_state), Shared::new(&mut final_sums));
     let (out, boundaries) = (Shared::new(&mut o), Shared::new(&mut chunk_states));
-    run(
-        &call,
-        &sequences,
-        form,
-        &Places { states: &states, sums: &sums, out: (&out, 0, value_heads * value_dim), chunk_states: &boundaries },
-    );
+    let places = Places { out: (&out, 0, value_heads * value_dim), chunk_states: Some(&boundaries) };
+    run(&call, &sequences, form, &places);
     Ok(Output { o, final_state, final_sums, chunk_states, chunk: form.len() })
 }
 
@@ -158,23 +154,22 @@ fn operator(rule: &Rule, shape: &Shape, inputs: &Inputs<'_>, options: &Options, 
 pub(crate) struct Sequence<'a> {
     /// First row and number of rows.
     pub rows: (usize, usize),
-    /// Its S `[HV, K, V]` in the states.
-    pub state_at: usize,
+    /// Buffer and place of its S `[HV, K, V]`.
+    pub state: (&'a Shared<'a, f32>, usize),
     /// The preconditioner's sums before it, `[H, K]`, or empty.
     pub sums: &'a [f32],
-    /// Place of the sums after it.
-    pub sums_at: usize,
+    /// Buffer and place of the sums after it.
+    pub sums_out: (&'a Shared<'a, f32>, usize),
     /// Place of the states before its chunks, `[chunks, HV, K, V]`.
     pub chunk_states: Option<usize>,
 }
 
 /// Buffers that a call writes.
 pub(crate) struct Places<'a> {
-    pub states: &'a Shared<'a, f32>,
-    pub sums: &'a Shared<'a, f32>,
     /// `[rows, HV, V]`: buffer, place of the first element, elements a row.
     pub out: (&'a Shared<'a, f32>, usize, usize),
-    pub chunk_states: &'a Shared<'a, f32>,
+    /// States before chunks, where a sequence has a place for them.
+    pub chunk_states: Option<&'a Shared<'a, f32>>,
 }
 
 /// Runs a call: a task for each sequence and value head, and for parts of its columns when those are too few for the
@@ -186,7 +181,7 @@ pub(crate) fn run(call: &Call<'_>, sequences: &[Sequence<'_>], form: Form, place
     // A task costs about 4·K·V operations a row; tiny calls stay on this thread.
     let rows: usize = sequences.iter().map(|s| s.rows.1).sum();
     let work = rows * call.value_heads * call.key_dim * call.value_dim;
-    let (splits, threaded) = if work < 1 << 15 { (1, false) } else { (splits, parallel::threads() > 1) };
+    let threaded = work >= 1 << 15 && parallel::threads() > 1;
     let splits = if threaded { splits } else { 1 };
     let width = panels.div_ceil(splits) * PANEL;
     let splits = call.value_dim.div_ceil(width);
@@ -201,13 +196,14 @@ pub(crate) fn run(call: &Call<'_>, sequences: &[Sequence<'_>], form: Form, place
             rows: sequence.rows,
             head,
             cols: (first, width.min(call.value_dim - first)),
-            state: (places.states, sequence.state_at + head * state),
+            state: (sequence.state.0, sequence.state.1 + head * state),
             sums: sequence.sums.get(key_head * call.key_dim..(key_head + 1) * call.key_dim).unwrap_or_default(),
-            sums_out: owner.then_some((places.sums, sequence.sums_at + key_head * call.key_dim)),
+            sums_out: owner.then_some((sequence.sums_out.0, sequence.sums_out.1 + key_head * call.key_dim)),
             out: places.out,
-            chunk_states: sequence
+            chunk_states: places
                 .chunk_states
-                .map(|at| (places.chunk_states, at + head * state, call.value_heads * state)),
+                .zip(sequence.chunk_states)
+                .map(|(to, at)| (to, at + head * state, call.value_heads * state)),
         };
         match form {
             Form::Recurrent => simd::run(recurrent::Recurrent { call, task: &task }),

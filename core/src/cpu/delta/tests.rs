@@ -1,4 +1,5 @@
 use super::*;
+use crate::cpu::tests::cpu_seconds;
 use crate::delta::Precond;
 use crate::rule::{Beta, Decay};
 
@@ -197,13 +198,6 @@ fn chunk_states_restart_the_sequence() {
             assert_eq!(again.final_state, out.chunk_states[((b + 1) * chunks - 1) * state..][..state]);
         }
     }
-}
-
-/// Processor time of this process so far: unlike the clock, it is the same on a busy machine.
-fn cpu_seconds() -> f64 {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    let read = |t: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(t.unwrap().path().join("schedstat"));
-    tasks.map(|t| read(t).unwrap().split(' ').next().unwrap().parse::<f64>().unwrap()).sum::<f64>() * 1e-9
 }
 
 /// `cargo test --release -p deltanet --lib -- --ignored --nocapture operator_speed`

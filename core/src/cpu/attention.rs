@@ -1,0 +1,146 @@
+//! Softmax attention of one row over keys and values that lie in pieces: a cache or a ring, and the rows at hand.
+//!
+//! A token's entry is `k|v`, `[2, kv_heads, head_dim]`, k after norm and rotary embedding.
+
+use super::math::{self, Exp};
+use super::norm;
+use super::simd::{self, Kernel, LANES, Lanes};
+
+/// Rotary embedding of one position, half-split form: `[head_dim / 2]` cosines, then as many sines.
+///
+/// Angles are products of f32 numbers, as in the reference implementations; only their cosines are exact.
+pub(crate) fn rotary_table(position: u64, head_dim: usize, theta: f32, table: &mut [f32]) {
+    let half = head_dim / 2;
+    let (cos, sin) = table.split_at_mut(half);
+    for i in 0..half {
+        let inverse = f64::from(theta).powf(-2.0 * i as f64 / head_dim as f64) as f32;
+        let angle = f64::from(position as f32 * inverse);
+        cos[i] = angle.cos() as f32;
+        sin[i] = angle.sin() as f32;
+    }
+}
+
+/// RMSNorm (if there is a weight) and rotary embedding (if there is a table) of each head, in place.
+pub(crate) fn norm_and_rotate(x: &mut [f32], head_dim: usize, weight: Option<(&[f32], f32)>, table: Option<&[f32]>) {
+    for head in x.chunks_mut(head_dim) {
+        if let Some((weight, eps)) = weight {
+            let before = head.to_vec();
+            norm::rms_norm(&before, weight, eps, head);
+        }
+        if let Some(table) = table {
+            let half = head_dim / 2;
+            let (a, b) = head.split_at_mut(half);
+            for i in 0..half {
+                let (x, y, c, s) = (a[i], b[i], table[i], table[half + i]);
+                a[i] = x * c - y * s;
+                b[i] = y * c + x * s;
+            }
+        }
+    }
+}
+
+/// One query row's attention for the heads of one group.
+pub(crate) struct Attend<'a> {
+    /// Queries of the group, `[heads of the group, head_dim]`.
+    pub q: &'a [f32],
+    /// Entries seen, oldest first, in up to three pieces of whole tokens.
+    pub pieces: [&'a [f32]; 3],
+    /// Elements a token's entry: `2 · kv_heads · head_dim`.
+    pub entry: usize,
+    /// Which of the k and v heads.
+    pub kv_head: usize,
+    pub head_dim: usize,
+    /// `[heads of the group, head_dim]`.
+    pub out: &'a mut [f32],
+}
+
+/// `out = softmax(q kᵀ / √d) v`.
+pub(crate) fn attend(job: Attend<'_>) {
+    simd::run(job);
+}
+
+impl Kernel for Attend<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Self { q, pieces, entry, kv_head, head_dim, out } = self;
+        let scale = (head_dim as f32).sqrt().recip();
+        let n: usize = pieces.iter().map(|p| p.len() / entry).sum();
+        let mut scores = vec![0.0f32; n];
+        let at = kv_head * head_dim;
+        for (q, out) in q.chunks(head_dim).zip(out.chunks_mut(head_dim)) {
+            let entries = || pieces.iter().flat_map(|p| p.chunks_exact(entry));
+            let mut top = f32::NEG_INFINITY;
+            for (s, e) in scores.iter_mut().zip(entries()) {
+                *s = math::dot::<L>(q, &e[at..at + head_dim]) * scale;
+                top = top.max(*s);
+            }
+            let largest = L::splat(top);
+            math::map::<L>(&mut scores, |s| s.sub(largest));
+            math::apply::<L, Exp>(&mut scores);
+            let total: f32 = sum::<L>(&scores);
+            out.fill(0.0);
+            for (p, e) in scores.iter().zip(entries()) {
+                let p = L::splat(p / total);
+                math::zip::<L>(out, &e[entry / 2 + at..][..head_dim], |o, v| p.fma(v, o));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn sum<L: Lanes>(x: &[f32]) -> f32 {
+    let mut sum = L::splat(0.0);
+    for c in x.chunks(LANES) {
+        sum = sum.add(L::load(&math::pad(c)));
+    }
+    sum.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attention_is_its_formula() {
+        let (head_dim, kv_heads, group, tokens) = (10, 2, 3, 17);
+        let entry = 2 * kv_heads * head_dim;
+        let number = |i: usize| ((i * 7919 % 101) as f32 - 50.0) * 0.03;
+        let cache: Vec<f32> = (0..tokens * entry).map(number).collect();
+        let q: Vec<f32> = (0..group * head_dim).map(|i| number(i + 5)).collect();
+        for (a, b) in [(0, 0), (3, 9), (16, 17)] {
+            let pieces = [&cache[..a * entry], &cache[a * entry..b * entry], &cache[b * entry..]];
+            for kv_head in 0..kv_heads {
+                let mut out = vec![0.0; group * head_dim];
+                attend(Attend { q: &q, pieces, entry, kv_head, head_dim, out: &mut out });
+                for h in 0..group {
+                    let score = |t: usize| -> f64 {
+                        let k = &cache[t * entry + kv_head * head_dim..][..head_dim];
+                        let dot: f64 = (0..head_dim).map(|i| f64::from(k[i]) * f64::from(q[h * head_dim + i])).sum();
+                        (dot / (head_dim as f64).sqrt()).exp()
+                    };
+                    let total: f64 = (0..tokens).map(score).sum();
+                    for i in 0..head_dim {
+                        let v = |t: usize| f64::from(cache[t * entry + entry / 2 + kv_head * head_dim + i]);
+                        let want: f64 = (0..tokens).map(|t| score(t) * v(t)).sum::<f64>() / total;
+                        assert!((f64::from(out[h * head_dim + i]) - want).abs() < 1e-6);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rotation_turns_pairs_by_position() {
+        let mut table = [0.0; 8];
+        rotary_table(3, 8, 10_000.0, &mut table);
+        let mut x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        norm_and_rotate(&mut x, 8, None, Some(&table));
+        for i in 0..4 {
+            let angle = 3.0 * 10_000f64.powf(-(i as f64) / 4.0);
+            let (a, b) = ((i + 1) as f64, (i + 5) as f64);
+            assert!((f64::from(x[i]) - (a * angle.cos() - b * angle.sin())).abs() < 1e-5);
+            assert!((f64::from(x[i + 4]) - (b * angle.cos() + a * angle.sin())).abs() < 1e-5);
+        }
+    }
+}

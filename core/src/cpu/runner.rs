@@ -1,0 +1,338 @@
+//! A model's engine on the CPU: slots of session state, and the plans that advance them.
+
+use std::sync::Arc;
+
+use super::execute::{Buffers, Run, buffer};
+use super::slot::Slot;
+use super::weights::Weights;
+use crate::engine::{DecodeRow, Emit, SlotState};
+use crate::error::{Error, Result};
+use crate::model::Spec;
+use crate::plan::{Plan, PlanKind};
+use crate::sampler;
+
+/// Rows of a piece of a prompt: bounds the scratch, whatever a prompt's length.
+const PIECE: usize = 512;
+/// Most bytes of logits that one [`Runner::score`] makes.
+const SCORE_BYTES: usize = 32 << 20;
+/// Most sessions in one decode.
+const MAX_DECODE_ROWS: usize = 4096;
+
+/// How the engine runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// Threads; `None`: one a core. (Always one on WebAssembly.)
+    pub threads: Option<usize>,
+    /// Slots of session state. Memory is taken when a slot is first used.
+    pub slots: usize,
+}
+
+impl Default for CpuOptions {
+    fn default() -> Self {
+        Self { threads: None, slots: 8 }
+    }
+}
+
+/// A model on the CPU.
+///
+/// Weights stay where the checkpoint has them; the engine adds its state, buffers for [`PIECE`] rows and little else.
+/// Results do not depend on the number of threads, nor, for a decode, on the number of sessions that decode together.
+#[derive(Debug)]
+pub struct Runner {
+    spec: Arc<Spec>,
+    weights: Weights,
+    prefill: Plan,
+    score: Plan,
+    decode: Plan,
+    slots: Vec<Option<Slot>>,
+    buffers: Buffers,
+    #[cfg(not(target_family = "wasm"))]
+    pool: rayon::ThreadPool,
+}
+
+impl Runner {
+    /// An engine for a model.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no threads or no slots; [`Error::OutOfMemory`] when threads cannot be started.
+    pub fn new(spec: Arc<Spec>, options: CpuOptions) -> Result<Self> {
+        if options.slots == 0 {
+            return Err(Error::argument("slots", "at least 1", 0));
+        }
+        if options.threads.is_some_and(|t| !(1..=1024).contains(&t)) {
+            return Err(Error::argument("threads", "1 to 1024", options.threads.unwrap_or_default()));
+        }
+        #[cfg(not(target_family = "wasm"))]
+        let pool = {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let builder = rayon::ThreadPoolBuilder::new()
+                .num_threads(options.threads.unwrap_or(cores))
+                .thread_name(|i| format!("deltanet cpu {i}"));
+            builder.build().map_err(|e| Error::OutOfMemory(format!("threads of the CPU engine: {e}")))?
+        };
+        let decode = spec.plan(PlanKind::Decode, options.slots.min(MAX_DECODE_ROWS))?;
+        Ok(Self {
+            weights: Weights::new(spec.clone(), &decode)?,
+            prefill: spec.plan(PlanKind::Prefill, PIECE)?,
+            score: spec.plan(PlanKind::Score, score_rows(&spec))?,
+            decode,
+            slots: (0..options.slots).map(|_| None).collect(),
+            buffers: Buffers::default(),
+            spec,
+            #[cfg(not(target_family = "wasm"))]
+            pool,
+        })
+    }
+
+    /// The model.
+    pub fn spec(&self) -> &Arc<Spec> {
+        &self.spec
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Threads that work.
+    pub fn threads(&self) -> usize {
+        #[cfg(not(target_family = "wasm"))]
+        return self.pool.current_num_threads();
+        #[cfg(target_family = "wasm")]
+        1
+    }
+
+    /// Most tokens that one [`Runner::score`] takes.
+    pub fn score_rows(&self) -> usize {
+        self.score.rows
+    }
+
+    /// Empties a slot: a session that has been fed nothing.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a slot that does not exist; [`Error::OutOfMemory`].
+    pub fn clear(&mut self, slot: usize) -> Result<()> {
+        self.check(slot)?;
+        match &mut self.slots[slot] {
+            Some(s) => s.clear(),
+            empty => *empty = Some(Slot::new(&self.spec)?),
+        }
+        Ok(())
+    }
+
+    /// Copies a slot's whole content to another one.
+    ///
+    /// # Errors
+    /// As [`Runner::clear`].
+    pub fn copy(&mut self, from: usize, to: usize) -> Result<()> {
+        self.check(from)?;
+        self.check(to)?;
+        if from == to {
+            return Ok(());
+        }
+        let Some(source) = self.slots[from].take() else { return self.clear(to) };
+        let done = match &mut self.slots[to] {
+            Some(target) => {
+                target.copy_from(&source);
+                Ok(())
+            }
+            empty => Slot::new(&self.spec).map(|mut target| {
+                target.copy_from(&source);
+                *empty = Some(target);
+            }),
+        };
+        self.slots[from] = Some(source);
+        done
+    }
+
+    /// Feeds tokens to a session, in pieces; afterwards the slot holds the logits of the last one.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for no tokens, a token beyond the vocabulary (nothing has been fed then) or a slot that
+    /// does not exist; [`Error::OutOfMemory`].
+    pub fn prefill(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
+        self.check_tokens(slot, tokens)?;
+        for piece in tokens.chunks(PIECE) {
+            self.feed(slot, piece, PlanKind::Prefill)?;
+        }
+        Ok(())
+    }
+
+    /// Feeds tokens to a session and returns the logits after each of them, `[tokens, vocab]`.
+    ///
+    /// # Errors
+    /// As [`Runner::prefill`]; [`Error::Argument`] too for more than [`Runner::score_rows`] tokens.
+    pub fn score(&mut self, slot: usize, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.check_tokens(slot, tokens)?;
+        if tokens.len() > self.score.rows {
+            let most = format!("at most {}", self.score.rows);
+            return Err(Error::argument("tokens to score at a time", most, tokens.len()));
+        }
+        self.feed(slot, tokens, PlanKind::Score)?;
+        let logits = buffer(&self.buffers.plan, self.score.logits);
+        Ok(logits[..tokens.len() * self.spec.vocab].to_vec())
+    }
+
+    /// Runs up to `steps` decode steps: every row draws a token from its slot's logits, and feeds it. A row ends at
+    /// its limit, or when it draws an end-of-text token (with `stop_at_eos`), which is reported but not fed.
+    ///
+    /// Returns each row's tokens.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a slot that does not exist, holds no logits or is named twice, or a sampling out of
+    /// its domain; nothing has been fed then.
+    pub fn decode(&mut self, rows: &[DecodeRow], steps: usize) -> Result<Vec<Vec<Emit>>> {
+        self.check_rows(rows)?;
+        for row in rows {
+            if let Some(snapshot) = row.snapshot {
+                self.copy(row.slot, snapshot)?;
+            }
+        }
+        let mut emits: Vec<Vec<Emit>> = vec![Vec::new(); rows.len()];
+        let mut active: Vec<usize> = (0..rows.len()).collect();
+        for _ in 0..steps {
+            active.retain(|i| {
+                let limit = rows[*i].limit as usize;
+                emits[*i].len() < limit && emits[*i].last().is_none_or(|e| !e.end)
+            });
+            if active.is_empty() {
+                break;
+            }
+            self.step(rows, &active, &mut emits)?;
+        }
+        Ok(emits)
+    }
+
+    /// Draws a token for each active row, and feeds those that do not end it.
+    fn step(&mut self, rows: &[DecodeRow], active: &[usize], emits: &mut [Vec<Emit>]) -> Result<()> {
+        let mut feeding = Vec::with_capacity(active.len());
+        let mut tokens = Vec::with_capacity(active.len());
+        for i in active {
+            let row = &rows[*i];
+            let Some(slot) = &self.slots[row.slot] else { continue };
+            let drawn = sampler::sample(&slot.logits, &row.sampling, slot.position, &slot.seen);
+            let end = row.stop_at_eos && self.spec.eos.contains(&drawn.token);
+            emits[*i].push(Emit { token: drawn.token, logprob: drawn.logprob, end });
+            if !end {
+                feeding.push(row.slot);
+                tokens.push(drawn.token);
+            }
+        }
+        self.advance(&feeding, &tokens, PlanKind::Decode)
+    }
+
+    /// The logits of a slot's last token, `[vocab]`; empty when nothing has been fed.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a slot that does not exist.
+    pub fn logits(&self, slot: usize) -> Result<Vec<f32>> {
+        self.check(slot)?;
+        Ok(self.slots[slot].as_ref().map(|s| s.logits.clone()).unwrap_or_default())
+    }
+
+    /// A slot's whole content.
+    ///
+    /// # Errors
+    /// As [`Runner::clear`].
+    pub fn export(&self, slot: usize) -> Result<SlotState> {
+        self.check(slot)?;
+        match &self.slots[slot] {
+            Some(s) => Ok(s.export()),
+            None => Ok(Slot::new(&self.spec)?.export()),
+        }
+    }
+
+    /// Fills a slot with what [`Runner::export`] gave, here or on another engine.
+    ///
+    /// # Errors
+    /// [`Error::Session`] for a content of another shape; [`Error::Argument`] for a slot that does not exist.
+    pub fn import(&mut self, slot: usize, state: &SlotState) -> Result<()> {
+        self.check(slot)?;
+        self.slots[slot] = Some(Slot::import(&self.spec, state)?);
+        Ok(())
+    }
+
+    fn feed(&mut self, slot: usize, tokens: &[u32], kind: PlanKind) -> Result<()> {
+        if self.slots[slot].is_none() {
+            self.slots[slot] = Some(Slot::new(&self.spec)?);
+        }
+        self.advance(&[slot], tokens, kind)
+    }
+
+    /// Runs a plan on slots that exist, and takes over positions, seen tokens and logits.
+    fn advance(&mut self, slots: &[usize], tokens: &[u32], kind: PlanKind) -> Result<()> {
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        let plan = match kind {
+            PlanKind::Prefill => &self.prefill,
+            PlanKind::Score => &self.score,
+            PlanKind::Decode => &self.decode,
+        };
+        // Taken out of their places, so that a run can change several at a time.
+        let mut taken: Vec<Slot> = slots.iter().filter_map(|s| self.slots[*s].take()).collect();
+        let mut run = Run { weights: &self.weights, plan, tokens, slots: &mut taken, buffers: &mut self.buffers };
+        #[cfg(not(target_family = "wasm"))]
+        let done = self.pool.install(|| run.execute());
+        #[cfg(target_family = "wasm")]
+        let done = run.execute();
+        let vocab = self.spec.vocab;
+        let logits = buffer(&self.buffers.plan, plan.logits);
+        for (i, (place, mut slot)) in slots.iter().zip(taken).enumerate() {
+            if done.is_ok() {
+                let (fed, last) = match kind {
+                    PlanKind::Decode => (&tokens[i..=i], i),
+                    PlanKind::Score => (tokens, tokens.len() - 1),
+                    PlanKind::Prefill => (tokens, 0),
+                };
+                slot.fed(fed);
+                slot.logits.clear();
+                slot.logits.extend_from_slice(&logits[last * vocab..(last + 1) * vocab]);
+            }
+            self.slots[*place] = Some(slot);
+        }
+        done
+    }
+
+    fn check(&self, slot: usize) -> Result<()> {
+        if slot < self.slots.len() {
+            return Ok(());
+        }
+        Err(Error::argument("slot", format!("below {}", self.slots.len()), slot))
+    }
+
+    fn check_tokens(&self, slot: usize, tokens: &[u32]) -> Result<()> {
+        self.check(slot)?;
+        if tokens.is_empty() {
+            return Err(Error::argument("tokens", "at least one", "none"));
+        }
+        match tokens.iter().find(|t| **t as usize >= self.spec.vocab) {
+            Some(t) => Err(Error::argument("token", format!("below {} (the vocabulary)", self.spec.vocab), t)),
+            None => Ok(()),
+        }
+    }
+
+    fn check_rows(&self, rows: &[DecodeRow]) -> Result<()> {
+        if rows.is_empty() || rows.len() > self.decode.rows {
+            return Err(Error::argument("rows", format!("1 to {}", self.decode.rows), rows.len()));
+        }
+        let mut named = vec![false; self.slots.len()];
+        for row in rows {
+            row.sampling.check()?;
+            for slot in [Some(row.slot), row.snapshot].into_iter().flatten() {
+                self.check(slot)?;
+                if std::mem::replace(&mut named[slot], true) {
+                    return Err(Error::argument("slot", "named once in a decode", slot));
+                }
+            }
+            if self.slots[row.slot].as_ref().is_none_or(|s| s.logits.is_empty()) {
+                return Err(Error::argument("slot", "one that has been fed", row.slot));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn score_rows(spec: &Spec) -> usize {
+    (SCORE_BYTES / (4 * spec.vocab.max(1))).clamp(1, PIECE)
+}
