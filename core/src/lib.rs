@@ -84,7 +84,6 @@ pub mod gpu;
 mod lm;
 pub mod model;
 pub mod ops;
-mod pending;
 pub mod plan;
 pub mod rule;
 pub mod sampler;

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::checkpoint::Checkpoint;
+use crate::cpu;
 use crate::device::Device;
 use crate::engine::{DecodeRow, Emit, SlotState};
 use crate::error::{Error, Result};
 use crate::gpu;
 use crate::model::Spec;
-use crate::pending::cpu;
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;
 
@@ -115,9 +115,8 @@ impl Model {
         let slots = 3 * options.sessions;
         let runner = match device {
             Device::Cpu { threads, .. } => {
-                let threads = *threads;
-                let _ = threads;
-                Runner::Cpu(cpu::Runner::new(spec.clone(), slots)?)
+                let options = cpu::CpuOptions { threads: *threads, slots };
+                Runner::Cpu(cpu::Runner::new(spec.clone(), options)?)
             }
             Device::Gpu(gpu) => {
                 let mut uploading = |done, total| progress(Progress { stage: Stage::Uploading, done, total });

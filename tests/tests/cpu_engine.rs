@@ -202,7 +202,7 @@ fn bad_calls_are_errors() {
     is(r.decode(&[DecodeRow { sampling, ..greedy(0, 1) }], 1).map(drop), "top-p");
     let mut state = r.export(0).unwrap();
     assert_eq!(state.position, 2);
-    state.caches.iter_mut().for_each(|c| drop(c.pop()));
+    state.caches.iter_mut().for_each(|c| c.truncate(c.len().saturating_sub(1)));
     is(r.import(1, &state), "cache");
     state.layers[0].pop();
     is(r.import(1, &state), "layer 0");

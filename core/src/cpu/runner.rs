@@ -15,8 +15,8 @@ use crate::sampler;
 const PIECE: usize = 512;
 /// Most bytes of logits that one [`Runner::score`] makes.
 const SCORE_BYTES: usize = 32 << 20;
-/// Most sessions in one decode.
-const MAX_DECODE_ROWS: usize = 4096;
+/// Sessions that decode at the same time; more take turns.
+const DECODE_ROWS: usize = 64;
 
 /// How the engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Runner {
                 .thread_name(|i| format!("deltanet cpu {i}"));
             builder.build().map_err(|e| Error::OutOfMemory(format!("threads of the CPU engine: {e}")))?
         };
-        let decode = spec.plan(PlanKind::Decode, options.slots.min(MAX_DECODE_ROWS))?;
+        let decode = spec.plan(PlanKind::Decode, options.slots.min(DECODE_ROWS))?;
         Ok(Self {
             weights: Weights::new(spec.clone(), &decode)?,
             prefill: spec.plan(PlanKind::Prefill, PIECE)?,
@@ -218,7 +218,10 @@ impl Runner {
                 tokens.push(drawn.token);
             }
         }
-        self.advance(&feeding, &tokens, PlanKind::Decode)
+        for (slots, tokens) in feeding.chunks(self.decode.rows).zip(tokens.chunks(self.decode.rows)) {
+            self.advance(slots, tokens, PlanKind::Decode)?;
+        }
+        Ok(())
     }
 
     /// The logits of a slot's last token, `[vocab]`; empty when nothing has been fed.
@@ -313,8 +316,8 @@ impl Runner {
     }
 
     fn check_rows(&self, rows: &[DecodeRow]) -> Result<()> {
-        if rows.is_empty() || rows.len() > self.decode.rows {
-            return Err(Error::argument("rows", format!("1 to {}", self.decode.rows), rows.len()));
+        if rows.is_empty() {
+            return Err(Error::argument("rows", "at least one", "none"));
         }
         let mut named = vec![false; self.slots.len()];
         for row in rows {
