@@ -53,7 +53,7 @@ fn serve(options: &ServeOptions) -> anyhow::Result<bool> {
 fn main() {
     let result = match Args::parse().command {
         Command::Test(options) => test::run(&options),
-        Command::Setup(options) => setup::run(&options, setup::Scope { web: true }).map(|missing| missing.is_empty()),
+        Command::Setup(options) => setup::run(&options, setup::Scope::all()).map(|missing| missing.is_empty()),
         Command::Web(options) => web::build(&options).map(|_| true),
         Command::Serve(options) => serve(&options),
     };

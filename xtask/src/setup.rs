@@ -23,7 +23,14 @@ pub(crate) struct Options {
 #[derive(Clone, Copy)]
 pub(crate) struct Scope {
     /// Tests in browsers, too.
-    pub(crate) web: bool,
+    pub(crate) browsers: bool,
+}
+
+impl Scope {
+    /// Everything, as far as it exists.
+    pub(crate) fn all() -> Self {
+        Self { browsers: process::root().join("web").join("page").is_dir() }
+    }
 }
 
 /// One thing that the tests need from the system.
@@ -33,6 +40,8 @@ pub(crate) struct Need {
     pub(crate) what: &'static str,
     packages: Packages,
     present: bool,
+    /// Without it nothing can be said; else the tests that want it are skipped, counted and printed.
+    pub(crate) required: bool,
 }
 
 /// What package managers call it; empty where it has no such package or is not needed.
@@ -112,30 +121,37 @@ fn has_vulkan_loader() -> bool {
 
 fn needs(scope: Scope) -> Vec<Need> {
     let mut list = Vec::new();
-    if cfg!(target_os = "linux") {
+    let linux = cfg!(target_os = "linux");
+    if linux {
         list.push(Need {
             what: "a software Vulkan driver (lavapipe) and Vulkan's loader",
             packages: VULKAN,
             present: lavapipe().is_some() && has_vulkan_loader(),
+            required: true,
         });
     }
-    if scope.web {
+    if linux || scope.browsers {
         list.push(Need {
-            what: "Chromium (also brings SwiftShader, the second Vulkan driver)",
+            what: "Chromium (with it comes SwiftShader, a second Vulkan driver)",
             packages: CHROMIUM,
             present: find_program(&["chromium", "chromium-browser", "google-chrome", "chrome"]).is_some()
                 || Path::new("/Applications/Google Chrome.app").exists(),
+            required: false,
         });
+    }
+    if scope.browsers {
         list.push(Need {
             what: "Firefox",
             packages: FIREFOX,
             present: find_program(&["firefox-esr", "firefox"]).is_some()
                 || Path::new("/Applications/Firefox.app").exists(),
+            required: false,
         });
         list.push(Need {
             what: "Node.js and npm",
             packages: NODE,
             present: find_program(&["node"]).is_some() && find_program(&["npm"]).is_some(),
+            required: false,
         });
     }
     list
