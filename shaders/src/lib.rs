@@ -7,6 +7,8 @@
 pub mod delta;
 pub mod head;
 mod kernels;
+pub mod linear;
+pub mod mixer;
 pub mod params;
 mod preprocess;
 mod shipped;

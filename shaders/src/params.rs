@@ -10,12 +10,35 @@ pub struct Field {
     pub offset: usize,
     /// Bytes.
     pub size: usize,
+    /// Fields of a nested struct; empty for a number.
+    pub nested: &'static [Field],
 }
 
-/// A uniform struct that lists its fields, for the comparison with the shader's.
+impl Field {
+    /// `(name, bytes from the start, bytes)` of every number among `fields`, nested structs flattened in place.
+    pub fn flatten(fields: &[Self]) -> Vec<(&'static str, usize, usize)> {
+        let mut all = Vec::new();
+        for f in fields {
+            if f.nested.is_empty() {
+                all.push((f.name, f.offset, f.size));
+            }
+            all.extend(Self::flatten(f.nested).into_iter().map(|(n, at, size)| (n, f.offset + at, size)));
+        }
+        all
+    }
+}
+
+/// A uniform struct that lists its fields, for the comparison with the shader's; or a number, which has none.
 pub trait Uniform: bytemuck::Pod {
     /// Fields in order.
     const FIELDS: &'static [Field];
+}
+
+impl Uniform for u32 {
+    const FIELDS: &'static [Field] = &[];
+}
+impl Uniform for f32 {
+    const FIELDS: &'static [Field] = &[];
 }
 
 /// Declares `#[repr(C)]` uniform structs together with their [`Uniform::FIELDS`].
@@ -31,6 +54,7 @@ macro_rules! uniforms {
                 name: stringify!($field),
                 offset: std::mem::offset_of!($name, $field),
                 size: size_of::<$ty>(),
+                nested: <$ty as $crate::params::Uniform>::FIELDS,
             },)*];
         }
     )*};

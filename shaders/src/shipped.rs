@@ -4,6 +4,7 @@
 //! every combination of its flags and with the dims that change its shape (smallest, odd, largest).
 
 mod delta;
+mod model;
 
 use crate::params::{Field, Uniform};
 use crate::variant::Variant;
@@ -58,5 +59,6 @@ impl Shipped {
 pub fn shipped() -> Vec<Shipped> {
     let mut all = Vec::new();
     delta::list(&mut all);
+    model::list(&mut all);
     all
 }

@@ -1,11 +1,13 @@
 //! Every shipped variant: valid WGSL within its limits, translatable to SPIR-V, MSL and HLSL, bindings and params as
 //! the Rust side has them. No GPU involved.
 
+use deltanet_shaders::params::Field;
 use deltanet_shaders::{Access, Shipped, shipped};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
 fn capabilities(s: &Shipped) -> Capabilities {
-    let mut c = Capabilities::empty();
+    // unpack2x16float: part of every WebGPU.
+    let mut c = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     let f = s.variant.features;
     c.set(Capabilities::SHADER_FLOAT16, f.f16);
     c.set(Capabilities::SUBGROUP, f.subgroups);
@@ -71,7 +73,8 @@ fn check(s: &Shipped) -> Result<(), String> {
                 if access == Access::Uniform {
                     let mut fields = Vec::new();
                     flatten(&module, var.ty, 0, &mut fields);
-                    let ours: Vec<_> = s.fields.iter().map(|f| (f.name.to_string(), f.offset, f.size)).collect();
+                    let ours: Vec<_> =
+                        Field::flatten(s.fields).into_iter().map(|(n, at, size)| (n.to_string(), at, size)).collect();
                     if fields != ours {
                         return Err(format!("params: WGSL has {fields:?}, Rust has {ours:?}"));
                     }

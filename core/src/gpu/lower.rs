@@ -6,7 +6,7 @@
 use bytemuck::bytes_of;
 use deltanet_shaders::head::HeadLayout;
 use deltanet_shaders::params::{BeginParams, EmbedParams};
-use deltanet_shaders::{Kernel, Variant};
+use deltanet_shaders::{Variant, linear};
 
 use super::buffer::GpuBuffer;
 use super::caps::Caps;
@@ -39,8 +39,6 @@ pub(super) struct Fixed {
     pub(super) sequences: usize,
     /// Chunks of the delta rule for each chunk length in use, `[rows / C + 1]` vec4<u32>.
     pub(super) chunks: Vec<(u32, usize)>,
-    /// Bound where a variant reads nothing: 16 zeroed bytes.
-    pub(super) nothing: usize,
 }
 
 /// Where a plan buffer lies: `(row, i)` at `row · stride + i`.
@@ -208,7 +206,7 @@ impl Lower<'_> {
         };
         let f = self.fixed;
         let buffers = vec![f.tokens, f.sequences, f.heads, f.table];
-        self.push(Variant::new(Kernel::Begin).with("WG", 256), bytes_of(&params), buffers, [1, 1, 1]);
+        self.push(linear::begin(), bytes_of(&params), buffers, [1, 1, 1]);
         Ok(())
     }
 
@@ -227,8 +225,7 @@ impl Lower<'_> {
                 vocab: self.vocab,
                 out_stride: out.stride,
             };
-            let variant =
-                Variant::new(Kernel::Embed).with("WG", 64).flag(type_flag(matrix.dtype), true).flag("DECODE", decode);
+            let variant = linear::embed(element(matrix.dtype), decode);
             let mut buffers = vec![part.buffer, out.buffer];
             if decode {
                 buffers.extend([f.controls, f.heads, f.table, f.sequences]);
@@ -241,11 +238,11 @@ impl Lower<'_> {
     }
 }
 
-/// The flag of `common/weights` for an element type.
-pub(super) fn type_flag(dtype: DType) -> &'static str {
+/// A matrix's element type, as kernels name it.
+pub(super) fn element(dtype: DType) -> linear::Element {
     match dtype {
-        DType::F32 => "W_F32",
-        DType::F16 => "W_F16",
-        DType::Bf16 => "W_BF16",
+        DType::F32 => linear::Element::F32,
+        DType::F16 => linear::Element::F16,
+        DType::Bf16 => linear::Element::Bf16,
     }
 }

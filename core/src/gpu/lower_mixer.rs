@@ -1,13 +1,17 @@
 //! Mixers: convolution and gates, then the delta rule.
 
 use bytemuck::bytes_of;
+use deltanet_shaders::mixer::{
+    MixerForm, StepOutput, StepTile, conv_tail, prep, prep_workgroup, step, step_packed, tail_workgroup,
+};
 use deltanet_shaders::params::{ConvParams, GateParams, PrepParams, StepParams};
-use deltanet_shaders::{Kernel, Variant};
+use deltanet_shaders::{delta as shaders, linear::Gate};
 
 use super::delta::{DeltaCall, PrecondViews, Slots, Table, View, chunk_length, lower_chunk, lower_recurrent};
 use super::lower::{Lower, Place};
+use super::lower_linear::gate_of;
 use crate::error::{Error, Result};
-use crate::ops::{Activation, GateForm, Input, Linear, Mixer, WeightId};
+use crate::ops::{GateForm, Input, Linear, Mixer, WeightId};
 use crate::plan::PlanKind;
 use crate::rule::{Beta, Decay};
 
@@ -52,7 +56,7 @@ impl Lower<'_> {
         let conved = self.place(op.conved)?;
         let columns = GateColumns::new(op);
         let gates = self.place(op.gates)?;
-        let pack = self.prep(op, state, words, conved, gates, &columns)?;
+        let pack = self.prep(op, state, words, conved, gates)?;
         self.delta(op, state, words, conved, gates, &columns, pack)
     }
 
@@ -133,7 +137,6 @@ impl Lower<'_> {
         words: u32,
         conved: Place,
         gates: Place,
-        columns: &GateColumns,
     ) -> Result<(usize, u32)> {
         let (pack, places) = self.mixer_pack(op, None)?;
         let (x, x_at) = self.cols(&op.qkv)?;
@@ -149,44 +152,28 @@ impl Lower<'_> {
             pad1: 0,
         };
         let own = self.plan.kind == PlanKind::Decode;
-        let solo = self.caps.software;
-        let has_conv = op.conv.is_some() && op.conv_size > 1;
-        let (h, hv) = (op.heads as u32, op.value_heads as u32);
-        let wg = if solo { 8 } else { (op.key_dim as u32).next_power_of_two().clamp(32, 128) };
-        let variant = Variant::new(Kernel::MixerPrep)
-            .with("WG", wg)
-            .with("H", h)
-            .with("HV", hv)
-            .with("K", op.key_dim as u32)
-            .with("V", op.value_dim as u32)
-            .with("TAPS", if has_conv { op.conv_size as u32 } else { 1 })
-            .with("GATES", columns.width)
-            .flag("CONV", has_conv)
-            .flag("L2NORM", op.l2norm)
-            .flag("OWN", own)
-            .flag("SOLO", solo)
-            .flag("BETA", op.beta.is_some())
-            .flag("DECAY", op.decay.is_some())
-            .flag("CHANNELS", op.rule.decay == Decay::PerChannel)
-            .flag("BOUNDED", bounded)
-            .flag("AUX", aux != x)
-            .flag("PRECOND", op.precond.is_some());
-        let parts = 2 * h + hv;
-        let groups = if solo {
-            [(parts + columns.width.div_ceil(8)).div_ceil(wg), self.rows(), 1]
+        let alone = self.caps.software;
+        let form = form(op, bounded, aux != x);
+        let wg = prep_workgroup(&form, alone);
+        let parts = 2 * form.heads + form.value_heads;
+        let groups = if alone {
+            [(parts + form.gates().div_ceil(8)).div_ceil(wg), self.rows(), 1]
         } else {
-            [self.rows(), parts + columns.width.div_ceil(wg), 1]
+            [self.rows(), parts + form.gates().div_ceil(wg), 1]
         };
         let params = PrepParams { conv, gates: g, gates_stride: gates.stride };
         let table = self.fixed.table;
-        let buffers = vec![x.buffer, aux.buffer, pack, table, state, conved.buffer, gates.buffer];
-        self.push(variant, bytes_of(&params), buffers, groups);
-        if has_conv && !own {
-            let wg = if solo { 8 } else { 64 };
-            let variant =
-                Variant::new(Kernel::ConvTail).with("WG", wg).with("TAPS", op.conv_size as u32).flag("CONV", true);
-            let groups = [conv.channels.div_ceil(wg), 1, 1];
-            self.push(variant, bytes_of(&conv), vec![x.buffer, pack, table, state], groups);
+        let mut buffers = vec![x.buffer];
+        buffers.extend(form.apart.then_some(aux.buffer));
+        buffers.extend(form.packed().then_some(pack));
+        buffers.push(table);
+        buffers.extend((form.taps > 1).then_some(state));
+        buffers.push(conved.buffer);
+        buffers.extend((form.gates() > 0).then_some(gates.buffer));
+        self.push(prep(&form, own, alone), bytes_of(&params), buffers, groups);
+        if form.taps > 1 && !own {
+            let groups = [conv.channels.div_ceil(tail_workgroup(alone)), 1, 1];
+            self.push(conv_tail(form.taps, alone), bytes_of(&conv), vec![x.buffer, table, state], groups);
         }
         let [.., log_scale, _] = places;
         Ok((pack, log_scale))
@@ -265,12 +252,12 @@ impl Lower<'_> {
     /// A decode step in one kernel. Takes over the norm and gate of the product that follows where a workgroup has a
     /// whole head.
     fn step(&mut self, op: &Mixer, next: Option<&Linear>) -> Result<()> {
-        let (h, hv, k, v) = (op.heads as u32, op.value_heads as u32, op.key_dim as u32, op.value_dim as u32);
-        let tile = StepTile::choose(k, v, self.caps.max_invocations);
+        let v = op.value_dim as u32;
+        let tile = step_tile(op.key_dim as u32, v, self.caps.max_invocations);
         let mut norm = None;
         let mut eps = 0.0;
         let mut gate = None;
-        let mut silu = false;
+        let mut activation = Gate::None;
         if let Some(Linear { input: Input::HeadNorm { x, head_dim, weight, eps: e, gate: g }, .. }) = next
             && x.buf == op.out
             && x.at == 0
@@ -279,9 +266,9 @@ impl Lower<'_> {
         {
             norm = *weight;
             eps = *e;
-            if let Some((cols, activation)) = g {
+            if let Some((cols, a)) = g {
                 gate = Some(self.cols(cols)?);
-                silu = *activation == Activation::Silu;
+                activation = gate_of(*a);
             }
             self.fused.normed = Some(op.out);
         }
@@ -303,50 +290,49 @@ impl Lower<'_> {
             z_stride: gate.map_or(0, |g| g.0.stride),
             z_at: gate.map_or(0, |g| g.1),
         };
-        let variant = Variant::new(Kernel::MixerStep)
-            .with("BV", tile.columns)
-            .with("SPLIT", tile.split)
-            .with("H", h)
-            .with("HV", hv)
-            .with("K", k)
-            .with("V", v)
-            .flag("CONV", self.fused.convolved.take() == Some(op.qkv.buf))
-            .flag("L2NORM", op.l2norm)
-            .flag("DELTA", op.rule.delta)
-            .flag("BETA", op.rule.beta != Beta::One)
-            .flag("LONGHORN", op.rule.beta == Beta::Longhorn)
-            .flag("DECAY", op.rule.decay != Decay::None)
-            .flag("CHANNELS", op.rule.decay == Decay::PerChannel)
-            .flag("BOUNDED", bounded)
-            .flag("AUX", aux != x)
-            .flag("NORM", norm.is_some())
-            .flag("GATED", gate.is_some())
-            .flag("GATE_SILU", silu);
+        let form = form(op, bounded, aux != x);
+        let output = StepOutput { norm: norm.is_some(), gate: activation };
+        let convolved = self.fused.convolved.take() == Some(op.qkv.buf);
         let mut buffers = vec![x.buffer];
-        if aux != x {
-            buffers.push(aux.buffer);
-        }
+        buffers.extend(form.apart.then_some(aux.buffer));
         buffers.extend(gate.map(|g| g.0.buffer));
-        buffers.extend([pack, self.fixed.table, state, out.buffer]);
-        self.push(variant, bytes_of(&params), buffers, [v.div_ceil(tile.columns), hv, self.rows()]);
+        buffers.extend(step_packed(&form, output).then_some(pack));
+        buffers.extend([self.fixed.table, state, out.buffer]);
+        let groups = [v.div_ceil(tile.columns), form.value_heads, self.rows()];
+        self.push(step(&form, tile, output, convolved), bytes_of(&params), buffers, groups);
         Ok(())
     }
 }
 
-/// How a step's columns and channels are spread over threads.
-struct StepTile {
-    columns: u32,
-    split: u32,
+fn form(op: &Mixer, bounded: bool, apart: bool) -> MixerForm {
+    MixerForm {
+        heads: op.heads as u32,
+        value_heads: op.value_heads as u32,
+        key_dim: op.key_dim as u32,
+        value_dim: op.value_dim as u32,
+        taps: if op.conv.is_some() { op.conv_size.max(1) as u32 } else { 1 },
+        l2norm: op.l2norm,
+        delta: op.rule.delta,
+        beta: op.beta.is_some(),
+        longhorn: op.rule.beta == Beta::Longhorn,
+        decay: match op.rule.decay {
+            Decay::None => shaders::Decay::None,
+            Decay::PerHead => shaders::Decay::Head,
+            Decay::PerChannel => shaders::Decay::Channel,
+        },
+        bounded,
+        apart,
+        precond: op.precond.is_some(),
+    }
 }
 
-impl StepTile {
-    fn choose(key_dim: u32, value_dim: u32, most: u32) -> Self {
-        let most = most.min(256);
-        // A whole head a workgroup, where that leaves a thread no more channels than registers hold.
-        let split = most / value_dim.max(1);
-        if split >= 1 && key_dim.div_ceil(split) <= 64 {
-            return Self { columns: value_dim, split: split.min(key_dim.div_ceil(4)) };
-        }
-        Self { columns: value_dim.min(32), split: (most / 32).min(key_dim.div_ceil(4)) }
+/// How a step's S is spread over threads.
+fn step_tile(key_dim: u32, value_dim: u32, most: u32) -> StepTile {
+    let most = most.min(256);
+    // A whole head a workgroup, where that leaves a thread no more channels than registers hold.
+    let split = most / value_dim.max(1);
+    if split >= 1 && key_dim.div_ceil(split) <= 64 {
+        return StepTile { columns: value_dim, split: split.min(key_dim.div_ceil(4)) };
     }
+    StepTile { columns: value_dim.min(32), split: (most / 32).min(key_dim.div_ceil(4)) }
 }

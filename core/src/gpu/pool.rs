@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use bytemuck::bytes_of;
 use deltanet_shaders::head::{HEAD_POSITION, HeadLayout};
+use deltanet_shaders::linear::{COPY_WORKGROUP, copy_slots};
 use deltanet_shaders::params::CopyParams;
-use deltanet_shaders::{Kernel, Variant};
 
 use super::buffer::GpuBuffer;
 use super::device::Gpu;
@@ -139,7 +139,6 @@ impl Pool {
     }
 
     fn copy_program(&self, gpu: &Gpu, count: usize) -> Result<Program> {
-        const WG: u32 = 64;
         let mut buffers = vec![self.pairs.clone()];
         let mut dispatches = Vec::new();
         let heads = (self.head.stride as usize, Some(self.heads.clone()));
@@ -148,10 +147,10 @@ impl Pool {
             buffers.push(buffer.clone());
             let params = CopyParams { words: *words as u32 };
             dispatches.push(Dispatch {
-                variant: Variant::new(Kernel::CopySlots).with("WG", WG),
+                variant: copy_slots(),
                 params: bytes_of(&params).to_vec(),
                 buffers: vec![0, buffers.len() - 1],
-                groups: [params.words.div_ceil(4 * WG).clamp(1, 4096), count as u32, 1],
+                groups: [params.words.div_ceil(4 * COPY_WORKGROUP).clamp(1, 4096), count as u32, 1],
             });
         }
         Program::compile(gpu, &dispatches, &buffers)

@@ -66,7 +66,6 @@ impl Stage {
             table: make("row table", 16 * most)?,
             sequences: make("sequences", 16 * MAX_DECODE_ROWS as u64)?,
             chunks: Vec::new(),
-            nothing: make("nothing", 16)?,
         };
         let emits = make("emits", 16 * (MAX_DECODE_ROWS * MAX_STEPS) as u64)?;
         let (layers, scratch) = (layers.to_vec(), ScratchPool::default());

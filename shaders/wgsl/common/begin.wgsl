@@ -11,11 +11,11 @@ struct Params {
     vocab: u32,
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> tokens: array<u32>;                // [rows]
-@group(0) @binding(2) var<storage, read> sequences: array<vec4<u32>>;       // [1] { 0, tokens, slot, 0 }
-@group(0) @binding(3) var<storage, read_write> head: array<atomic<u32>>;    // [slots, head_words]
-@group(0) @binding(4) var<storage, read_write> table: array<vec4<u32>>;     // [rows] the row table
+@group(0) @binding(auto) var<uniform> params: Params;
+@group(0) @binding(auto) var<storage, read> tokens: array<u32>;                // [rows]
+@group(0) @binding(auto) var<storage, read> sequences: array<vec4<u32>>;       // [1] { 0, tokens, slot, 0 }
+@group(0) @binding(auto) var<storage, read_write> head: array<atomic<u32>>;    // [slots, head_words]
+@group(0) @binding(auto) var<storage, read_write> table: array<vec4<u32>>;     // [rows] the row table
 
 @compute @workgroup_size(WG)
 fn main(@builtin(local_invocation_id) lid: vec3<u32>) {

@@ -7,9 +7,9 @@ struct Params {
     words: u32, // words a slot
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> pairs: array<vec2<u32>>;         // [pairs] { from, to }, from = NO_SLOT: none
-@group(0) @binding(2) var<storage, read_write> data: array<u32>;          // [slots, words]
+@group(0) @binding(auto) var<uniform> params: Params;
+@group(0) @binding(auto) var<storage, read> pairs: array<vec2<u32>>;         // [pairs] { from, to }, from = NO_SLOT: none
+@group(0) @binding(auto) var<storage, read_write> data: array<u32>;          // [slots, words]
 
 @compute @workgroup_size(WG)
 fn main(

@@ -22,11 +22,14 @@ struct GateParams {
     lower: f32,        // BOUNDED: the lower bound of g
 }
 
+#ifdef BETA
 fn gate_beta(row: u32, h: u32) -> f32 {
     let p = params.gates;
     return sigmoid(x[row * p.x_stride + p.beta_at + h]) * p.beta_scale;
 }
+#endif
 
+#ifdef DECAY
 // Element i of g's row: head i, or head i / K and channel i % K.
 fn gate_decay(row: u32, i: u32) -> f32 {
     let p = params.gates;
@@ -47,7 +50,9 @@ fn gate_decay(row: u32, i: u32) -> f32 {
     return -rate * softplus(s);
 #endif
 }
+#endif
 
+#ifdef PRECOND
 fn gate_sums_beta(row: u32, h: u32) -> f32 {
     let p = params.gates;
     return sigmoid(x[row * p.x_stride + p.sums_beta_at + h]);
@@ -58,3 +63,4 @@ fn gate_sums_decay(row: u32, h: u32) -> f32 {
     let s = x[row * p.x_stride + p.sums_g_at + h] + pack[p.sums_dt_bias + h];
     return -exp(pack[p.sums_a_log + h]) * softplus(s);
 }
+#endif

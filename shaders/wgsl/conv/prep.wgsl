@@ -5,7 +5,8 @@
 // With SOLO an invocation takes a whole part, and there is no barrier.
 // OWN: every row is a session of its own and so the tail advances here; otherwise conv/tail does it afterwards.
 //
-// Consts: WG, H, HV, K, V, TAPS, GATES (elements a row of gates). Flags: CONV, L2NORM, OWN, SOLO; see conv/gates.
+// Consts: WG, H, HV, K, V, TAPS, GATES (elements a row of gates). Flags: CONV, L2NORM, OWN, SOLO, PACK (there are small
+// weights); see conv/gates.
 
 #import common/rows
 #import conv/taps
@@ -17,18 +18,27 @@ struct Params {
     gates_stride: u32, // elements from row to row of `gates`
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;            // [rows, x_stride] projections
-@group(0) @binding(2) var<storage, read> aux: array<f32>;          // [rows, aux_stride] the decay's projection
-@group(0) @binding(3) var<storage, read> pack: array<f32>;         // the layer's small weights
-@group(0) @binding(4) var<storage, read> table: array<vec4<u32>>;  // [rows] the row table
-@group(0) @binding(5) var<storage, read_write> state: array<f32>;  // [slots, state_words]
-@group(0) @binding(6) var<storage, read_write> conved: array<f32>; // [rows, out_stride] q|k|v
-@group(0) @binding(7) var<storage, read_write> gates: array<f32>;  // [rows, gates_stride]
+@group(0) @binding(auto) var<uniform> params: Params;
+@group(0) @binding(auto) var<storage, read> x: array<f32>;            // [rows, x_stride] projections
+#ifdef AUX
+@group(0) @binding(auto) var<storage, read> aux: array<f32>;          // [rows, aux_stride] the decay's projection
+#endif
+#ifdef PACK
+@group(0) @binding(auto) var<storage, read> pack: array<f32>;         // the layer's small weights
+#endif
+@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;  // [rows] the row table
+#ifdef CONV
+@group(0) @binding(auto) var<storage, read_write> state: array<f32>;  // [slots, state_words]
+#endif
+@group(0) @binding(auto) var<storage, read_write> conved: array<f32>; // [rows, out_stride] q|k|v
+#ifdef GATES
+@group(0) @binding(auto) var<storage, read_write> gates: array<f32>;  // [rows, gates_stride]
+#endif
 
 const L2NORM_EPS: f32 = 1e-6;
 const HEADS: u32 = 2u * H + HV;
 
+#ifdef GATES
 fn gate(row: u32, element: u32) -> f32 {
     var i = element;
 #ifdef BETA
@@ -57,6 +67,7 @@ fn gate(row: u32, element: u32) -> f32 {
     return 0.0;
 #endif
 }
+#endif
 
 #ifndef SOLO
 var<workgroup> partial: array<f32, WG>;
@@ -69,6 +80,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     if entry.x == NO_SLOT {
         return;
     }
+#ifdef GATES
     if part >= HEADS {
         let i = (part - HEADS) * WG + lid.x;
         if i < GATES {
@@ -76,6 +88,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
         }
         return;
     }
+#endif
     let is_v = part >= 2u * H;
     let dim = select(K, V, is_v);
     let first = select(part * K, 2u * H * K + (part - 2u * H) * V, is_v);
@@ -121,6 +134,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if entry.x == NO_SLOT || part >= HEADS + GATE_PARTS {
         return;
     }
+#ifdef GATES
     if part >= HEADS {
         let begin = (part - HEADS) * 8u;
         for (var i = begin; i < min(begin + 8u, GATES); i++) {
@@ -128,6 +142,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         }
         return;
     }
+#endif
     let is_v = part >= 2u * H;
     let dim = select(K, V, is_v);
     let first = select(part * K, 2u * H * K + (part - 2u * H) * V, is_v);

@@ -7,11 +7,10 @@ struct Params {
     conv: ConvParams,
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;               // [rows, x_stride]
-@group(0) @binding(2) var<storage, read> pack: array<f32>;            // [channels, TAPS] first
-@group(0) @binding(3) var<storage, read> table: array<vec4<u32>>;     // [rows] the row table
-@group(0) @binding(4) var<storage, read_write> state: array<f32>;     // [slots, state_words]
+@group(0) @binding(auto) var<uniform> params: Params;
+@group(0) @binding(auto) var<storage, read> x: array<f32>;               // [rows, x_stride]
+@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;     // [rows] the row table
+@group(0) @binding(auto) var<storage, read_write> state: array<f32>;     // [slots, state_words]
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {

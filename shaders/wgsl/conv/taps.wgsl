@@ -1,6 +1,7 @@
 // The causal convolution of one channel of one row, with SiLU. The kernel's Params has `conv: ConvParams`; its
 // bindings `x`, `pack` (weights [channels, TAPS] first, newest input last) and `state` (the tail: [TAPS − 1, channels],
 // oldest first). TAPS = 1: no convolution, and no weights.
+// Flags: CONV; TAIL_ONLY for a kernel that convolves nothing.
 
 #import common/activation
 
@@ -15,6 +16,7 @@ struct ConvParams {
     pad1: u32,
 }
 
+#ifndef TAIL_ONLY
 // `entry` is the row's entry in the row table.
 fn convolve(entry: vec4<u32>, row: u32, c: u32) -> f32 {
     let p = params.conv;
@@ -38,6 +40,7 @@ fn convolve(entry: vec4<u32>, row: u32, c: u32) -> f32 {
     return silu(now);
 #endif
 }
+#endif
 
 #ifdef CONV
 // The tail after a piece of `length` tokens whose first row is `first`: its last TAPS − 1 inputs, older ones from the

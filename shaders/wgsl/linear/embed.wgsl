@@ -18,16 +18,16 @@ struct Params {
     out_stride: u32, // elements from row to row of `out`
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;           // [count, groups * 8]
-@group(0) @binding(2) var<storage, read_write> out: array<f32>;               // [rows, out_stride]
+@group(0) @binding(auto) var<uniform> params: Params;
+@group(0) @binding(auto) var<storage, read> weights: array<vec4<u32>>;           // [count, groups * 8]
+@group(0) @binding(auto) var<storage, read_write> out: array<f32>;               // [rows, out_stride]
 #ifdef DECODE
-@group(0) @binding(3) var<storage, read> controls: array<u32>;                // [rows, CONTROL_WORDS]
-@group(0) @binding(4) var<storage, read> head: array<u32>;                    // [slots, head_words]
-@group(0) @binding(5) var<storage, read_write> table: array<vec4<u32>>;       // [rows] the row table
-@group(0) @binding(6) var<storage, read_write> sequences: array<vec4<u32>>;   // [rows] { row, 0 or 1, slot, row }
+@group(0) @binding(auto) var<storage, read> controls: array<u32>;                // [rows, CONTROL_WORDS]
+@group(0) @binding(auto) var<storage, read> head: array<u32>;                    // [slots, head_words]
+@group(0) @binding(auto) var<storage, read_write> table: array<vec4<u32>>;       // [rows] the row table
+@group(0) @binding(auto) var<storage, read_write> sequences: array<vec4<u32>>;   // [rows] { row, 0 or 1, slot, row }
 #else
-@group(0) @binding(3) var<storage, read> tokens: array<u32>;                  // [rows]
+@group(0) @binding(auto) var<storage, read> tokens: array<u32>;                  // [rows]
 #endif
 
 @compute @workgroup_size(WG)

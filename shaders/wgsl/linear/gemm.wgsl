@@ -15,16 +15,20 @@ struct Params {
     conv: ConvOutParams,
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> weights: array<vec4<u32>>;      // [out_dim, groups * 8]
+@group(0) @binding(auto) var<uniform> params: Params;
+@group(0) @binding(auto) var<storage, read> weights: array<vec4<u32>>;      // [out_dim, groups * 8]
 #ifdef XVEC
-@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>;            // [rows, x_stride]
+@group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;            // [rows, x_stride]
 #else
-@group(0) @binding(2) var<storage, read> x: array<f32>;                  // [rows, x_stride]
+@group(0) @binding(auto) var<storage, read> x: array<f32>;                  // [rows, x_stride]
 #endif
-@group(0) @binding(3) var<storage, read> bias: array<f32>;               // [out_dim of all parts]
-@group(0) @binding(4) var<storage, read> table: array<vec4<u32>>;        // [rows] the row table
-@group(0) @binding(5) var<storage, read_write> out: array<f32>;          // [rows, out_stride], or heads
+#ifdef BIAS
+@group(0) @binding(auto) var<storage, read> bias: array<f32>;               // [out_dim of all parts]
+#endif
+#ifdef TABLE
+@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;        // [rows] the row table
+#endif
+@group(0) @binding(auto) var<storage, read_write> out: array<f32>;          // [rows, out_stride], or heads
 
 const THREADS_M: u32 = BM / TM;
 const THREADS_N: u32 = BN / TN;

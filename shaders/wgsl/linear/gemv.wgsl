@@ -45,7 +45,9 @@ struct Params {
 @group(0) @binding(auto) var<storage, read> pack: array<f32>;              // convolution weights [channels, TAPS] first
 @group(0) @binding(auto) var<storage, read_write> state: array<f32>;       // [slots, state_words]
 #endif
+#ifdef TABLE
 @group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;       // [rows] the row table
+#endif
 @group(0) @binding(auto) var<storage, read_write> out: array<f32>;         // [rows, out_stride], or heads
 
 const TEAMS: u32 = WG / TEAM;

@@ -33,7 +33,9 @@ struct Params {
 #ifdef GATED
 @group(0) @binding(auto) var<storage, read> z: array<f32>;            // [rows, z_stride] the output gate
 #endif
+#ifdef PACK
 @group(0) @binding(auto) var<storage, read> pack: array<f32>;         // the layer's small weights
+#endif
 @group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;  // [rows] the row table
 @group(0) @binding(auto) var<storage, read_write> state: array<f32>;  // [slots, state_words]
 @group(0) @binding(auto) var<storage, read_write> out: array<f32>;    // [rows, out_stride]

@@ -15,11 +15,15 @@ struct Params {
     rows: u32,
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;            // [rows, x_stride]
-@group(0) @binding(2) var<storage, read> norm: array<f32>;         // [head_dim]
-@group(0) @binding(3) var<storage, read> gate: array<f32>;         // [rows, gate_stride]
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;    // [rows, out_stride]
+@group(0) @binding(auto) var<uniform> params: Params;
+@group(0) @binding(auto) var<storage, read> x: array<f32>;            // [rows, x_stride]
+#ifdef HEAD_NORM
+@group(0) @binding(auto) var<storage, read> norm: array<f32>;         // [head_dim]
+#endif
+#ifdef GATED
+@group(0) @binding(auto) var<storage, read> gate: array<f32>;         // [rows, gate_stride]
+#endif
+@group(0) @binding(auto) var<storage, read_write> out: array<f32>;    // [rows, out_stride]
 
 fn write(row: u32, column: u32, i: u32, scale: f32) {
     var v = x[row * params.x_stride + params.x_at + column];

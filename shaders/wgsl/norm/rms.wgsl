@@ -11,11 +11,13 @@ struct Params {
     eps: f32,        // inside the root
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;            // [rows, x_stride]
-@group(0) @binding(2) var<storage, read> norm: array<f32>;         // [width]
-@group(0) @binding(3) var<storage, read> table: array<vec4<u32>>;  // [rows] the row table
-@group(0) @binding(4) var<storage, read_write> out: array<f32>;    // [rows, out_stride]
+@group(0) @binding(auto) var<uniform> params: Params;
+@group(0) @binding(auto) var<storage, read> x: array<f32>;            // [rows, x_stride]
+@group(0) @binding(auto) var<storage, read> norm: array<f32>;         // [width]
+#ifdef LAST
+@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;  // [rows] the row table
+#endif
+@group(0) @binding(auto) var<storage, read_write> out: array<f32>;    // [rows, out_stride]
 
 #ifndef SOLO
 var<workgroup> partial: array<f32, WG>;

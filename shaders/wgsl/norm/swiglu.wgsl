@@ -10,9 +10,9 @@ struct Params {
     out_stride: u32, // elements from row to row of `out`
 }
 
-@group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> x: array<f32>;            // [rows, x_stride]
-@group(0) @binding(2) var<storage, read_write> out: array<f32>;    // [rows, out_stride]
+@group(0) @binding(auto) var<uniform> params: Params;
+@group(0) @binding(auto) var<storage, read> x: array<f32>;            // [rows, x_stride]
+@group(0) @binding(auto) var<storage, read_write> out: array<f32>;    // [rows, out_stride]
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {

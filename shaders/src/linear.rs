@@ -1,0 +1,237 @@
+//! Variants of the kernels around matrix products: embedding, products, norms, row tables.
+//!
+//! Storage buffers are bound in the order of the kernel's text; each constructor's doc lists them.
+
+use crate::kernels::Kernel;
+use crate::variant::Variant;
+
+/// Element type of a matrix.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Element {
+    /// 32-bit float.
+    F32,
+    /// IEEE half, unpacked without the f16 feature.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+impl Element {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+
+    fn flag(self) -> &'static str {
+        match self {
+            Self::F32 => "W_F32",
+            Self::F16 => "W_F16",
+            Self::Bf16 => "W_BF16",
+        }
+    }
+}
+
+/// An output gate and its activation.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Gate {
+    /// None.
+    None,
+    /// x·sigmoid(x).
+    Silu,
+    /// sigmoid(x).
+    Sigmoid,
+}
+
+impl Gate {
+    pub(crate) fn flags(self, variant: Variant) -> Variant {
+        variant.flag("GATED", self != Self::None).flag("GATE_SILU", self == Self::Silu)
+    }
+}
+
+/// What a product does to its input on the way in.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Prologue {
+    /// Nothing.
+    Plain,
+    /// RMSNorm of the row.
+    Rms,
+    /// Per head: RMSNorm with `norm`, then the gate. So many heads.
+    Head {
+        /// Heads a row.
+        heads: u32,
+        /// Whether there is a norm.
+        norm: bool,
+        /// The gate.
+        gate: Gate,
+    },
+    /// SwiGLU.
+    SwiGlu,
+}
+
+/// Where a product's result goes.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Destination {
+    /// Rows of a buffer.
+    Rows,
+    /// Added to rows of a buffer.
+    Add,
+    /// The logits in the heads of the rows' sessions.
+    Heads,
+    /// Rows of a buffer, convolution channels through the convolution and SiLU: so many taps.
+    Convolution(u32),
+}
+
+/// All that specialises a product, tiles aside.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Product {
+    /// The matrix.
+    pub element: Element,
+    /// The input.
+    pub prologue: Prologue,
+    /// The result.
+    pub destination: Destination,
+    /// Whether a bias is added.
+    pub bias: bool,
+    /// Whether every place and stride of the input is a multiple of 4.
+    pub aligned: bool,
+    /// Whether in_dim is no multiple of 8.
+    pub tail: bool,
+    /// Whether the one row is the last of its piece.
+    pub last: bool,
+}
+
+impl Product {
+    /// Whether the kernel reads the row table.
+    pub fn reads_table(&self) -> bool {
+        self.last || matches!(self.destination, Destination::Heads | Destination::Convolution(_))
+    }
+
+    fn variant(&self, kernel: Kernel) -> Variant {
+        let (norm, heads, gate) = match self.prologue {
+            Prologue::Head { norm, gate, heads } => (norm, heads, gate),
+            _ => (false, 0, Gate::None),
+        };
+        let mut v = Variant::new(kernel)
+            .flag(self.element.flag(), true)
+            .flag("IN_RMS", self.prologue == Prologue::Rms)
+            .flag("IN_SWIGLU", self.prologue == Prologue::SwiGlu)
+            .flag("IN_HEAD", matches!(self.prologue, Prologue::Head { .. }))
+            .flag("HEAD_NORM", norm)
+            .flag("NORMED", norm || self.prologue == Prologue::Rms);
+        if norm {
+            v = v.with("HEADS", heads);
+        }
+        v = gate
+            .flags(v)
+            .flag("ADD", self.destination == Destination::Add)
+            .flag("OUT_HEAD", self.destination == Destination::Heads)
+            .flag("BIAS", self.bias)
+            .flag("XVEC", self.aligned)
+            .flag("TAIL", self.tail)
+            .flag("LAST", self.last)
+            .flag("TABLE", self.reads_table());
+        match self.destination {
+            Destination::Convolution(taps) => v.with("TAPS", taps).flag("CONV_OUT", true),
+            _ => v,
+        }
+    }
+}
+
+/// How a one-pass product is spread over lanes.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct GemvTile {
+    /// Lanes a workgroup.
+    pub workgroup: u32,
+    /// Lanes that share an output: a power of two.
+    pub team: u32,
+    /// Outputs a team.
+    pub outputs: u32,
+    /// Rows a pass: a power of two.
+    pub rows: u32,
+}
+
+/// `linear/gemv`: weights, x, norm, gate, bias, pack and state of a convolution, row table, out; those that there are.
+/// Groups (⌈out_dim / (workgroup / team · outputs)⌉, rows / tile.rows).
+pub fn gemv(product: &Product, tile: GemvTile) -> Variant {
+    let sums = tile.outputs + u32::from(product.prologue == Prologue::Rms);
+    // 12 KiB of workgroup memory at most, and a power of two, so that blocks divide the rows.
+    let fit = (3072 / (tile.workgroup * sums)).max(1);
+    product
+        .variant(Kernel::Gemv)
+        .with("WG", tile.workgroup)
+        .with("TEAM", tile.team)
+        .with("N", tile.outputs)
+        .with("R", tile.rows)
+        .with("BLOCK", tile.rows.min(1 << fit.ilog2()))
+}
+
+/// Tile of a product of many rows.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct GemmTile {
+    /// Rows a workgroup.
+    pub rows: u32,
+    /// Outputs a workgroup.
+    pub outputs: u32,
+    /// Columns of the input at a time, a multiple of 8.
+    pub depth: u32,
+    /// Rows and outputs a thread, multiples of 4.
+    pub thread: (u32, u32),
+}
+
+/// `linear/gemm`, plain input: weights, x, bias, out; those that there are.
+/// Groups (⌈out_dim / tile.outputs⌉, ⌈rows / tile.rows⌉).
+pub fn gemm(product: &Product, tile: GemmTile, rows: u32) -> Variant {
+    product
+        .variant(Kernel::Gemm)
+        .with("BM", tile.rows)
+        .with("BN", tile.outputs)
+        .with("BK", tile.depth)
+        .with("TM", tile.thread.0)
+        .with("TN", tile.thread.1)
+        .with("ROWS", rows)
+}
+
+/// `linear/solo`, plain input: weights, x, bias, row table, out; those that there are.
+/// Groups (⌈out_dim / (workgroup · outputs)⌉, rows / rows a pass).
+pub fn solo(product: &Product, workgroup: u32, outputs: u32, rows: u32) -> Variant {
+    product.variant(Kernel::LinearSolo).with("WG", workgroup).with("N", outputs).with("R", rows)
+}
+
+/// `linear/embed`: weights, out, then tokens, or (decode) controls, heads, row table, sequences. Groups (rows).
+pub fn embed(element: Element, decode: bool) -> Variant {
+    Variant::new(Kernel::Embed).with("WG", 64).flag(element.flag(), true).flag("DECODE", decode)
+}
+
+/// `common/begin`: tokens, sequences, heads, row table. One group.
+pub fn begin() -> Variant {
+    Variant::new(Kernel::Begin).with("WG", 256)
+}
+
+/// Invocations a workgroup of [`copy_slots`].
+pub const COPY_WORKGROUP: u32 = 64;
+
+/// `common/copy_slots`: pairs, data. Groups (any, pairs).
+pub fn copy_slots() -> Variant {
+    Variant::new(Kernel::CopySlots).with("WG", COPY_WORKGROUP)
+}
+
+/// `norm/rms`: x, norm, row table (`last`), out. Groups (rows), or with `alone` (⌈rows / 8⌉).
+pub fn rms(alone: bool, last: bool) -> Variant {
+    let workgroup = if alone { SOLO_WORKGROUP } else { 128 };
+    Variant::new(Kernel::RmsNorm).with("WG", workgroup).flag("SOLO", alone).flag("LAST", last)
+}
+
+/// `norm/head`: x, norm, gate, out; those that there are. Groups (rows, heads), or with `alone` (⌈rows · heads / 8⌉).
+pub fn head_norm(alone: bool, norm: bool, gate: Gate) -> Variant {
+    let workgroup = if alone { SOLO_WORKGROUP } else { 64 };
+    gate.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup).flag("SOLO", alone).flag("HEAD_NORM", norm))
+}
+
+/// Invocations a workgroup of kernels that work alone, on software adapters: one vector of a CPU.
+pub const SOLO_WORKGROUP: u32 = 8;
+
+/// Invocations a workgroup of [`swiglu`].
+pub const SWIGLU_WORKGROUP: u32 = 64;
+
+/// `norm/swiglu`: x, out. Groups (⌈width / 64⌉, rows).
+pub fn swiglu() -> Variant {
+    Variant::new(Kernel::SwiGlu).with("WG", SWIGLU_WORKGROUP)
+}

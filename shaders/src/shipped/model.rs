@@ -1,0 +1,129 @@
+//! Variants that models use, the delta rule aside: every flag with every other that it meets, in small and odd sizes.
+
+use super::Shipped;
+use crate::delta::Decay;
+use crate::linear::{
+    Destination, Element, Gate, GemmTile, GemvTile, Product, Prologue, begin, copy_slots, embed, gemm, gemv, head_norm,
+    rms, solo, swiglu,
+};
+use crate::mixer::{MixerForm, StepOutput, StepTile, conv_tail, prep, step};
+use crate::params::{
+    BeginParams, ConvParams, CopyParams, EmbedParams, HeadNormParams, LinearParams, PrepParams, RmsParams, StepParams,
+    SwiGluParams, Uniform,
+};
+use crate::variant::Variant;
+
+fn add<P: Uniform>(all: &mut Vec<Shipped>, variant: Variant) {
+    if !all.iter().any(|s| s.variant == variant) {
+        all.push(Shipped::base(variant).params::<P>());
+    }
+}
+
+pub(super) fn list(all: &mut Vec<Shipped>) {
+    add::<BeginParams>(all, begin());
+    add::<CopyParams>(all, copy_slots());
+    add::<SwiGluParams>(all, swiglu());
+    for element in Element::ALL {
+        add::<EmbedParams>(all, embed(element, false));
+        add::<EmbedParams>(all, embed(element, true));
+    }
+    for alone in [false, true] {
+        add::<RmsParams>(all, rms(alone, false));
+        add::<RmsParams>(all, rms(alone, true));
+        for gate in [Gate::None, Gate::Silu, Gate::Sigmoid] {
+            for norm in [false, true] {
+                if norm || gate != Gate::None {
+                    add::<HeadNormParams>(all, head_norm(alone, norm, gate));
+                }
+            }
+        }
+    }
+    products(all);
+    mixers(all);
+}
+
+fn products(all: &mut Vec<Shipped>) {
+    let mut prologues = vec![Prologue::Plain, Prologue::Rms, Prologue::SwiGlu];
+    for gate in [Gate::None, Gate::Silu, Gate::Sigmoid] {
+        for norm in [false, true] {
+            prologues.push(Prologue::Head { heads: 6, norm, gate });
+        }
+    }
+    let destinations = [Destination::Rows, Destination::Add, Destination::Heads, Destination::Convolution(4)];
+    for element in Element::ALL {
+        for prologue in &prologues {
+            for (i, destination) in destinations.into_iter().enumerate() {
+                for (aligned, tail) in [(true, false), (true, true), (false, true)] {
+                    let product = Product {
+                        element,
+                        prologue: *prologue,
+                        destination,
+                        // Bias and the last row meet everything once.
+                        bias: i % 2 == 1 || tail,
+                        aligned,
+                        tail,
+                        last: destination == Destination::Heads && !aligned,
+                    };
+                    for rows in [1, 16] {
+                        let tile = GemvTile { workgroup: 128, team: 32, outputs: 4, rows };
+                        add::<LinearParams>(all, gemv(&product, tile));
+                    }
+                    let convolves = matches!(destination, Destination::Convolution(_));
+                    if *prologue == Prologue::Plain && !convolves {
+                        let tile = GemmTile { rows: 64, outputs: 64, depth: 16, thread: (4, 4) };
+                        if destination != Destination::Heads {
+                            add::<LinearParams>(all, gemm(&product, tile, 256));
+                        }
+                        add::<LinearParams>(all, solo(&product, 32, 1, 1));
+                        add::<LinearParams>(all, solo(&product, 32, 4, 8));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn mixers(all: &mut Vec<Shipped>) {
+    add::<ConvParams>(all, conv_tail(4, false));
+    add::<ConvParams>(all, conv_tail(8, true));
+    let dims = [(2, 4, 32, 48, 4), (1, 1, 4, 300, 8), (3, 3, 60, 20, 1), (2, 2, 256, 256, 2)];
+    for (heads, value_heads, key_dim, value_dim, taps) in dims {
+        for decay in [Decay::None, Decay::Head, Decay::Channel] {
+            for flags in 0..16 {
+                let on = |bit: u32| flags >> bit & 1 == 1;
+                let form = MixerForm {
+                    heads,
+                    value_heads,
+                    key_dim,
+                    value_dim,
+                    taps,
+                    l2norm: on(0),
+                    delta: on(1),
+                    beta: on(1) || on(2),
+                    longhorn: on(1) && on(2) && on(3),
+                    decay,
+                    bounded: decay != Decay::None && on(2),
+                    apart: decay == Decay::Channel && on(3),
+                    precond: on(3),
+                };
+                for own in [false, true] {
+                    add::<PrepParams>(all, prep(&form, own, on(0)));
+                }
+                let form = MixerForm { precond: false, ..form };
+                let whole = value_dim <= 64;
+                let tile =
+                    if whole { StepTile { columns: value_dim, split: 4 } } else { StepTile { columns: 32, split: 8 } };
+                let norm = whole && on(0);
+                let gate = if !whole {
+                    Gate::None
+                } else if on(1) {
+                    Gate::Silu
+                } else {
+                    Gate::Sigmoid
+                };
+                add::<StepParams>(all, step(&form, tile, StepOutput { norm, gate }, on(3)));
+                add::<StepParams>(all, step(&form, tile, StepOutput { norm: false, gate: Gate::None }, taps > 1));
+            }
+        }
+    }
+}
