@@ -161,11 +161,11 @@ impl Lower<'_> {
 
     /// Gives back what no op after the `i`-th uses.
     fn release_after(&mut self, i: usize, keep: bool) {
-        for buffer in self.passing.drain(..) {
-            self.scratch.release(buffer);
-        }
         if keep {
             return;
+        }
+        for buffer in self.passing.drain(..) {
+            self.scratch.release(buffer);
         }
         let later = self.plan.ops.get(i + 1..).unwrap_or_default();
         for (id, place) in self.places.iter_mut().enumerate() {

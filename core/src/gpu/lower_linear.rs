@@ -54,7 +54,9 @@ impl Lower<'_> {
         let few = rows <= GEMV_ROWS || self.plan.kind == PlanKind::Decode;
         if few && !self.caps.software {
             let source = self.source(op)?;
-            if let Some(mixer) = next.filter(|m| m.qkv.buf == op.out && !op.add && self.fuses(m)) {
+            // A head norm besides would bind too many buffers; no model has that.
+            let simple = !op.add && !matches!(op.input, Input::HeadNorm { .. });
+            if let Some(mixer) = next.filter(|m| m.qkv.buf == op.out && simple && self.fuses(m)) {
                 self.convolve_out(mixer, &mut target)?;
             }
             self.gemv(&matrix, &source, &target, rows, one);

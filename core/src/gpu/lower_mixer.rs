@@ -130,14 +130,7 @@ impl Lower<'_> {
     }
 
     /// Convolution, l2norm and gates. Returns the pack's buffer and the place of μ in it.
-    fn prep(
-        &mut self,
-        op: &Mixer,
-        state: usize,
-        words: u32,
-        conved: Place,
-        gates: Place,
-    ) -> Result<(usize, u32)> {
+    fn prep(&mut self, op: &Mixer, state: usize, words: u32, conved: Place, gates: Place) -> Result<(usize, u32)> {
         let (pack, places) = self.mixer_pack(op, None)?;
         let (x, x_at) = self.cols(&op.qkv)?;
         let (g, aux, bounded) = self.gates(op, x, &places)?;

@@ -53,6 +53,9 @@ fn products(all: &mut Vec<Shipped>) {
     for element in Element::ALL {
         for prologue in &prologues {
             for (i, destination) in destinations.into_iter().enumerate() {
+                if matches!((prologue, destination), (Prologue::Head { .. }, Destination::Convolution(_))) {
+                    continue;
+                }
                 for (aligned, tail) in [(true, false), (true, true), (false, true)] {
                     let product = Product {
                         element,
