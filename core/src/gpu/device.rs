@@ -208,10 +208,12 @@ impl Gpu {
         }));
         let slot = fault.clone();
         device.set_device_lost_callback(move |reason, message| {
-            if reason != wgpu::DeviceLostReason::Destroyed {
-                // Whatever came before, the loss is what matters.
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Error::DeviceLost(one_line(&message)));
-            }
+            let message = match reason {
+                wgpu::DeviceLostReason::Destroyed => "it was destroyed".into(),
+                wgpu::DeviceLostReason::Unknown => one_line(&message),
+            };
+            // Whatever came before, the loss is what matters.
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Error::DeviceLost(message));
         });
         let caps = Caps::read(&device, coop16);
         let inner = Inner {
