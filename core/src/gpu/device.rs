@@ -255,7 +255,13 @@ impl Gpu {
 
     /// Reports the first error since the last call, if any: validation, memory, or a lost device.
     pub fn check(&self) -> Result<()> {
-        let mut fault = self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let take = || self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(not(target_family = "wasm"))]
+        if take().is_some() {
+            // An error may be the first sign of a lost device, which only polling reports.
+            let _ = self.device().poll(wgpu::PollType::Poll);
+        }
+        let mut fault = take();
         match fault.take() {
             None => Ok(()),
             // A lost device stays lost.
