@@ -112,7 +112,8 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         let subset = Totals::default();
         let mut command = cargo();
         with_driver(&mut command, &icd);
-        command.args(["test", "--release", "--locked", "-p", "deltanet-tests", "--tests", "--"]);
+        // The whole workspace, so that features unify as above and nothing is compiled again.
+        command.args(["test", "--release", "--locked", "--workspace", "--tests", "--"]);
         command.args(SWIFTSHADER);
         subset.run(&mut command)?;
         anyhow::ensure!(
