@@ -72,6 +72,8 @@
 
 // In a browser wgpu's objects live on one thread; natively the very same `Arc`s cross threads.
 #![cfg_attr(target_family = "wasm", allow(clippy::arc_with_non_send_sync))]
+// A test that cannot go on should panic.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod checkpoint;
 pub mod config;

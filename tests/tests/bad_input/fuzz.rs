@@ -1,8 +1,10 @@
 //! A few thousand broken files: each is read, or refused in one line. Seeded, so that a failure comes again.
 
-use deltanet::Result;
+use std::sync::Arc;
+
 use deltanet::plan::PlanKind;
 use deltanet::tokenizer::Tokenizer;
+use deltanet::{Device, LoadOptions, Model, Result};
 use deltanet_tests::checkpoints::{index, stories_tokenizer, tiny};
 use deltanet_tests::files::{Files, damage, join, message, odd_value, sharded, split};
 use deltanet_tests::random::Random;
@@ -217,4 +219,62 @@ fn tokenizers() {
         Ok(())
     };
     fuzz("tokenizer.json", 3000, make, read);
+}
+
+/// The checksum that ends a saved session: FNV-1a over words. Without it nearly every broken file would stop there.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(0xcbf2_9ce4_8422_2325, |hash: u64, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        let hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0100_0000_01b3);
+        hash ^ (hash >> 29)
+    })
+}
+
+#[test]
+fn saved_sessions() {
+    // A model with a state, a window and a growing cache, small enough for a round in a fraction of a millisecond.
+    let config = r#"{ "model_type": "gated_deltanet", "hidden_size": 16, "num_hidden_layers": 2, "num_heads": 2,
+        "head_dim": 4, "expand_v": 1, "intermediate_size": 16, "vocab_size": 40,
+        "attn": { "layers": [1], "num_heads": 4, "num_kv_heads": 2 } }"#;
+    let spec = Arc::new(deltanet::model::Spec::random(config, 1).unwrap());
+    let model = Model::from_spec(spec, None, &Device::CPU, LoadOptions::default(), &mut |_| ()).unwrap();
+    let mut session = model.session().unwrap();
+    session.feed(&[1, 2, 3, 4, 5]).unwrap();
+    let saved = session.save().unwrap();
+    let body = saved.len() - 8;
+    assert_eq!(saved[body..], checksum(&saved[..body]).to_le_bytes(), "the checksum is as written here");
+    let make = |random: &mut Random| {
+        let mut bytes = saved.clone();
+        if random.below(4) == 0 {
+            damage(&mut bytes, random);
+            return bytes;
+        }
+        bytes.truncate(body);
+        if random.below(2) == 0 {
+            // Numbers of the header and of the layers, made extreme.
+            let at = 4 * random.below(bytes.len() / 4);
+            let extreme = [0, 1, 39, 40, 41, 0x7fff_ffff, u32::MAX][random.below(7)];
+            bytes[at..at + 4].copy_from_slice(&extreme.to_le_bytes());
+        } else {
+            damage(&mut bytes, random);
+        }
+        let sum = checksum(&bytes);
+        bytes.extend(sum.to_le_bytes());
+        bytes
+    };
+    let other = std::cell::RefCell::new(model.session().unwrap());
+    let read = |bytes: &Vec<u8>| {
+        let mut other = other.borrow_mut();
+        other.reset()?;
+        other.feed(&[7])?;
+        let before = other.state()?;
+        if let Err(e) = other.restore(bytes) {
+            assert_eq!(other.tokens(), [7], "a refused file changes nothing");
+            assert_eq!(other.state()?, before, "a refused file changes nothing");
+            return Err(e);
+        }
+        other.feed(&[8])
+    };
+    fuzz("saved sessions", 3000, make, read);
 }
