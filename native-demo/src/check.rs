@@ -1,6 +1,6 @@
 //! `deltanet check`: does this device compute what the CPU engine computes?
 
-use std::io::stdout;
+use std::io::{Write, stdout};
 
 use anyhow::{Result, bail};
 use deltanet::sampler::Sampling;
@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::Exit;
 use crate::args::CheckArgs;
+use crate::check_ops;
 use crate::find;
 use crate::interrupt::Interrupt;
 use crate::load::{describe_device, load_on};
@@ -21,11 +22,14 @@ const LENGTHS: [usize; 8] = [1, 2, 15, 63, 64, 65, 130, 257];
 /// Tokens drawn greedily.
 const DRAWN: usize = 48;
 
+/// Tokens of the op-by-op comparison: three chunks of 32, the last one ragged.
+const OPS_TOKENS: usize = 70;
+
 /// One comparison.
 #[derive(Debug, Serialize)]
 struct Line {
     what: String,
-    /// Largest difference of logits, relative to the largest logit.
+    /// Largest difference, relative to the largest value.
     error: f64,
     ok: bool,
 }
@@ -42,11 +46,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
     let (mut got, mut want) = (model.session()?, reference.session()?);
 
     let mut lines = Vec::new();
-    let mut compare = |what: String, got: &Session, want: &Session| -> Result<()> {
-        let off = error(&got.logits()?, &want.logits()?);
-        let line = Line { what, error: off, ok: off <= args.tolerance };
+    let mut record = |what: String, error: f64| -> Result<()> {
+        let line = Line { what, error, ok: error <= args.tolerance };
         if !args.json {
-            println!("{:<44} {:>9.1e}  {}", line.what, line.error, if line.ok { "ok" } else { "WRONG" });
+            let mut out = stdout().lock();
+            writeln!(out, "{:<52} {:>9.1e}  {}", line.what, line.error, if line.ok { "ok" } else { "WRONG" })?;
         }
         lines.push(line);
         Ok(())
@@ -61,22 +65,31 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
         if LENGTHS.contains(&n) {
             got.reset()?;
             got.feed(tokens.get(..n).unwrap_or_default())?;
-            compare(format!("{n} tokens at once"), &got, &want)?;
+            record(format!("{n} tokens at once"), off(&got, &want)?)?;
         }
     }
     got.reset()?;
     for piece in tokens.chunks(7) {
         got.feed(piece)?;
     }
-    compare(format!("{} tokens in pieces of 7", tokens.len()), &got, &want)?;
+    record(format!("{} tokens in pieces of 7", tokens.len()), off(&got, &want)?)?;
 
     let mut moved = model.session()?;
     moved.restore(&want.save()?)?;
-    compare("a session saved by the CPU engine".into(), &moved, &want)?;
+    record("a session saved by the CPU engine".into(), off(&moved, &want)?)?;
 
     let (ours, theirs) = (greedy(&mut got)?, greedy(&mut want)?);
     let same = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
-    compare(format!("{same} of {DRAWN} greedy tokens equal, then the logits"), &got, &want)?;
+    record(format!("{same} of {DRAWN} greedy tokens equal, then the logits"), off(&got, &want)?)?;
+
+    if let Device::Gpu(gpu) = &device {
+        let spec = std::sync::Arc::new(model.spec().clone());
+        let piece = tokens.get(..OPS_TOKENS).unwrap_or_default();
+        check_ops::run(gpu, &spec, piece, &mut |compared| {
+            record(format!("{OPS_TOKENS} tokens: {}", compared.label), compared.error)?;
+            Ok(!interrupt.pressed())
+        })?;
+    }
 
     let wrong = lines.iter().filter(|l| !l.ok).count();
     if args.json {
@@ -90,6 +103,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
         );
     }
     Ok(Exit::Done)
+}
+
+/// How far the logits of one session are from another's.
+fn off(got: &Session, want: &Session) -> Result<f64> {
+    Ok(error(&got.logits()?, &want.logits()?))
 }
 
 fn greedy(session: &mut Session) -> Result<Vec<u32>> {

@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod check;
+mod check_ops;
 mod find;
 mod info;
 mod interrupt;

@@ -41,6 +41,11 @@ impl Run<'_> {
     /// Executes all ops. Afterwards the state is that after the tokens, and the logits are in the plan's buffer. The
     /// slots' positions, seen tokens and logits are left to the caller.
     pub(super) fn execute(&mut self) -> Result<()> {
+        self.execute_watched(&mut |_, _| ())
+    }
+
+    /// [`Run::execute`], showing each op and its output, `[rows, width]`, to `after`.
+    pub(super) fn execute_watched(&mut self, after: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
         let n = self.tokens.len();
         self.buffers.plan.resize_with(self.plan.buffers.len().max(self.buffers.plan.len()), Vec::new);
         for (buffer, spec) in self.buffers.plan.iter_mut().zip(&self.plan.buffers) {
@@ -52,7 +57,7 @@ impl Run<'_> {
                 buffer.resize(len, 0.0);
             }
         }
-        for op in &self.plan.ops {
+        for (i, op) in self.plan.ops.iter().enumerate() {
             match op {
                 Op::Embed(e) => self.embed(e)?,
                 Op::Linear(l) => self.linear(l)?,
@@ -62,6 +67,9 @@ impl Run<'_> {
                 }
                 Op::Attention(a) => self.attention(a)?,
             }
+            let out = op.out();
+            let width = self.plan.buffers.get(out.0).map_or(0, |b| b.width * b.rows.min(n));
+            after(i, buffer(&self.buffers.plan, out).get(..width).unwrap_or_default());
         }
         Ok(())
     }

@@ -158,6 +158,36 @@ impl Runner {
         Ok(())
     }
 
+    /// Feeds one piece of a prompt to a session with a plan of its model, and shows each op's output to `after`: the
+    /// op's index, then `[rows, width]`. For tracing a wrong result to an op; the slot's logits are not updated.
+    ///
+    /// # Errors
+    /// As [`Runner::prefill`]; [`Error::Argument`] too for a plan of another kind or with fewer rows than tokens.
+    pub fn trace(
+        &mut self,
+        plan: &Plan,
+        slot: usize,
+        tokens: &[u32],
+        after: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<()> {
+        self.check_tokens(slot, tokens)?;
+        if plan.kind == PlanKind::Decode || plan.rows < tokens.len() {
+            let got = format!("{:?} of {} rows", plan.kind, plan.rows);
+            return Err(Error::argument("plan", format!("a prefill of at least {} rows", tokens.len()), got));
+        }
+        let mut taken = [match self.slots[slot].take() {
+            Some(slot) => slot,
+            None => Slot::new(&self.spec)?,
+        }];
+        let mut run = Run { weights: &self.weights, plan, tokens, slots: &mut taken, buffers: &mut self.buffers };
+        // On this thread and its pool: `after` need not be sendable.
+        let done = run.execute_watched(after);
+        let [mut used] = taken;
+        used.fed(tokens);
+        self.slots[slot] = Some(used);
+        done
+    }
+
     /// Feeds tokens to a session and returns the logits after each of them, `[tokens, vocab]`.
     ///
     /// # Errors

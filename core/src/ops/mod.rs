@@ -66,6 +66,18 @@ impl Op {
     }
 }
 
+impl Op {
+    /// The buffer that it writes.
+    pub fn out(&self) -> BufId {
+        match self {
+            Self::Embed(op) => op.out,
+            Self::Linear(op) => op.out,
+            Self::Mixer(op) => op.out,
+            Self::Attention(op) => op.out,
+        }
+    }
+}
+
 /// See [`Op::Embed`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embed {

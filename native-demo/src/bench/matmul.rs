@@ -132,8 +132,9 @@ fn plan(size: Size) -> Plan {
         rows,
         ops: vec![Op::Linear(linear)],
         labels: Vec::new(),
-        buffers: vec![buffer("x", cols), buffer("y", out)],
-        logits: BufId(1),
+        buffers: vec![buffer("x", cols), buffer("y", out), buffer("logits", 0)],
+        // The last product of a model writes elsewhere, to the sessions' slots; this one is like any other.
+        logits: BufId(2),
     }
 }
 
