@@ -94,7 +94,7 @@ fn check(s: &Shipped) -> Result<(), String> {
     if found != listed {
         return Err(format!("bindings: naga reads {found:?}, Source::bindings has {listed:?}"));
     }
-    if s.fields.is_empty() != !source.bindings.contains(&Access::Uniform) {
+    if s.fields.is_empty() == source.bindings.contains(&Access::Uniform) {
         return Err("params listed but not in the shader, or the other way round".into());
     }
     write_all(s, &module, &info)

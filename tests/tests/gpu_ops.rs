@@ -42,7 +42,8 @@ fn close(got: &[f32], want: &[f64], tolerance: f64, what: &str) {
     let (mut worst, mut at) = (0.0, 0);
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         let d = (f64::from(*g) - w).abs() / top;
-        if !(d <= worst) {
+        // NaN is worse than anything.
+        if d > worst || d.is_nan() {
             (worst, at) = (d, i);
         }
     }
@@ -94,7 +95,7 @@ fn reference_input(input: &Input, x: &[f32], width: usize, in_dim: usize, norm: 
 /// One product, with everything that can be fused to it, as prefill and as decode.
 fn check_linear(gpu: &Gpu, dtype: DType, in_dim: usize, out_dim: usize, rows: usize, form: usize) {
     let mut random = Random::new((in_dim * 31 + out_dim * 7 + rows) as u64);
-    let (x_at, extra) = if form % 2 == 0 { (0, 0) } else { (4, 7) };
+    let (x_at, extra) = if form.is_multiple_of(2) { (0, 0) } else { (4, 7) };
     let width = x_at + 2 * in_dim + extra;
     let x = random.normals(rows * width);
     let w: Vec<f32> = random.normals(out_dim * in_dim).iter().map(|v| v / (in_dim as f32).sqrt()).collect();
@@ -104,12 +105,12 @@ fn check_linear(gpu: &Gpu, dtype: DType, in_dim: usize, out_dim: usize, rows: us
     let (w, w_stored) = matrix(&w, out_dim, in_dim, dtype);
     let (xb, ob) = (BufId(0), BufId(1));
     let cols = |at: usize| Cols { buf: xb, width, at };
-    let head_dim = if in_dim % 20 == 0 { 20 } else { in_dim / 3 };
+    let head_dim = if in_dim.is_multiple_of(20) { 20 } else { in_dim / 3 };
     let input = match form {
         0 => Input::Plain(cols(x_at)),
         1 | 2 => Input::RmsNorm { x: cols(x_at), weight: WeightId(1), eps: 1e-6 },
         3 => Input::SwiGlu(cols(x_at)),
-        _ if in_dim % head_dim != 0 => return,
+        _ if !in_dim.is_multiple_of(head_dim) => return,
         4 => Input::HeadNorm {
             x: cols(0),
             head_dim,
@@ -127,7 +128,7 @@ fn check_linear(gpu: &Gpu, dtype: DType, in_dim: usize, out_dim: usize, rows: us
         _ => Input::HeadNorm { x: cols(0), head_dim, weight: Some(WeightId(1)), eps: 1e-5, gate: None },
     };
     let normed = reference_input(&input, &x, width, in_dim, &norm);
-    let (add, with_bias) = (form % 2 == 0, form % 3 == 0);
+    let (add, with_bias) = (form.is_multiple_of(2), form.is_multiple_of(3));
     let mut want = Vec::new();
     for r in 0..rows {
         for o in 0..out_dim {

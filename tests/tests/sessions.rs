@@ -267,7 +267,7 @@ fn end_of_text_is_not_fed() {
 fn a_batch_equals_its_sessions_alone() {
     for (name, device) in engines::two() {
         let model = Model::load(
-            &deltanet::checkpoint::Checkpoint::open(&expected::demo_directory()).unwrap(),
+            &deltanet::checkpoint::Checkpoint::open(expected::demo_directory()).unwrap(),
             &device,
             LoadOptions { sessions: 8 },
             &mut |_| (),

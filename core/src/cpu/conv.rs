@@ -48,7 +48,7 @@ impl<'a, F: Fn(usize) -> &'a [f32]> Kernel for Conv<'_, F> {
 /// The last `taps − 1` inputs after `n` more rows: `tail` `[taps − 1, channels]`, oldest first, in place;
 /// `row(t)` is the input of row t.
 pub(crate) fn advance_tail<'a>(tail: &mut [f32], channels: usize, n: usize, row: impl Fn(usize) -> &'a [f32]) {
-    let kept = if channels == 0 { 0 } else { tail.len() / channels };
+    let kept = tail.len().checked_div(channels).unwrap_or(0);
     let old = kept.saturating_sub(n);
     tail.copy_within((kept - old) * channels.., 0);
     for (i, place) in tail[old * channels..].chunks_mut(channels.max(1)).enumerate() {

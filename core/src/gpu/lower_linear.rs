@@ -225,7 +225,7 @@ impl Lower<'_> {
             destination: target.destination,
             bias: target.bias.is_some(),
             aligned: source.aligned,
-            tail: source.params.in_dim % 8 != 0,
+            tail: !source.params.in_dim.is_multiple_of(8),
             last,
         }
     }

@@ -23,7 +23,6 @@ struct GateColumns {
     decay: u32,
     sums_beta: u32,
     sums_g: u32,
-    width: u32,
 }
 
 impl GateColumns {
@@ -37,7 +36,7 @@ impl GateColumns {
         let decay = if op.beta.is_some() { hv } else { 0 };
         let sums_beta = decay + decays;
         let sums = if op.precond.is_some() { h } else { 0 };
-        Self { decay, sums_beta, sums_g: sums_beta + sums, width: sums_beta + 2 * sums }
+        Self { decay, sums_beta, sums_g: sums_beta + sums }
     }
 }
 

@@ -51,7 +51,7 @@ impl Pool {
         let words = u32::try_from(vocab).map_err(|_| Error::argument("vocab", "below 2^32", vocab))?;
         let head = HeadLayout::new(words);
         let mut make = |name: &str, words: usize| -> Result<usize> {
-            let bytes = (slots as u64).checked_mul(4 * words as u64).unwrap_or(u64::MAX);
+            let bytes = (slots as u64).saturating_mul(4 * words as u64);
             table.push(gpu.buffer(name, bytes).map_err(|e| with_slots(e, slots))?);
             Ok(table.len() - 1)
         };

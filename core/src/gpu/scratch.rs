@@ -67,7 +67,7 @@ mod tests {
     fn classes_hold_what_they_round() {
         for bytes in [1, 256, 257, 1000, 4096, 100_000, 786_432, 100_000_001] {
             let c = class(bytes);
-            assert!(c >= bytes && c % 256 == 0 && (bytes < 2048 || c <= bytes + bytes / 4), "{bytes}: {c}");
+            assert!(c >= bytes && c.is_multiple_of(256) && (bytes < 2048 || c <= bytes + bytes / 4), "{bytes}: {c}");
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn run(
         }
     };
     let sessions = args.sessions.iter().copied().max().unwrap_or(1).max(1) as usize;
-    let model = load_on(&folder, device, LoadOptions { sessions, ..LoadOptions::default() })?;
+    let model = load_on(&folder, device, LoadOptions { sessions })?;
     let spec = model.spec();
     report.head(&format!("model {} ({})", name(&folder), spec.model_type))?;
     let mut random = Random::new(2);
@@ -111,7 +111,7 @@ fn decode(sessions: &mut [Session], tokens: usize) -> Result<f64> {
 
 /// The engine's logits after a prompt read at once, against the CPU engine's after the same read token by token.
 fn check(folder: &std::path::Path, model: &Model, tokens: &[u32]) -> Result<f64> {
-    let reference = load_on(folder, &Device::CPU, LoadOptions { sessions: 1, ..LoadOptions::default() })?;
+    let reference = load_on(folder, &Device::CPU, LoadOptions { sessions: 1 })?;
     let mut slow = reference.session()?;
     for token in tokens {
         slow.feed(&[*token])?;

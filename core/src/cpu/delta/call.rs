@@ -86,6 +86,7 @@ impl Task<'_> {
     ///
     /// # Safety
     /// Tasks at work at the same time must differ in sequence, head or columns.
+    #[allow(clippy::mut_from_ref)]
     #[inline(always)]
     pub(crate) unsafe fn out_row(&self, call: &Call<'_>, row: usize) -> &mut [f32] {
         let (out, at, stride) = self.out;

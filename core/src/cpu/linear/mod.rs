@@ -81,7 +81,7 @@ pub(crate) fn pieces(matrix: &Matrix, first: usize, n: usize, mut f: impl FnMut(
     let mut start = 0;
     for part in &matrix.parts {
         let data = part.data();
-        let end = start + if row == 0 { 0 } else { data.len() / row };
+        let end = start + data.len().checked_div(row).unwrap_or(0);
         let (from, to) = (first.max(start), (first + n).min(end));
         if from < to {
             f(from, &data[(from - start) * row..(to - start) * row]);

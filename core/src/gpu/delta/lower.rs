@@ -77,7 +77,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         if !(1..=256).contains(&call.key_dim) {
             return Err(Error::argument("key_dim", "1 to 256", call.key_dim));
         }
-        if call.heads == 0 || call.value_heads % call.heads != 0 {
+        if call.heads == 0 || !call.value_heads.is_multiple_of(call.heads) {
             return Err(Error::argument(
                 "value_heads",
                 format!("a multiple of {} heads", call.heads),

@@ -390,6 +390,7 @@ mod tests {
         let budget = Budget { rows: 96, chunks: 3 };
         let sequences = [(0, 1, 0), (1, 0, 1), (1, 100, 2), (101, 40, 3)];
         let split = pieces(&sequences, 32, Form::Chunk, budget);
+        #[allow(clippy::type_complexity)]
         let expected: [(&[(u32, u32, u32)], u64); 3] =
             [(&[(0, 1, 0), (1, 64, 2)], 0), (&[(65, 36, 2), (101, 32, 3)], 3), (&[(133, 8, 3)], 6)];
         assert_eq!(split.len(), expected.len(), "{split:?}");
