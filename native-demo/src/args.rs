@@ -56,25 +56,25 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// Most tokens to generate.
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = parse::<u32>)]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", default_value_t = 256, value_parser = parse::<u32>)]
     pub(crate) max_tokens: u32,
     /// Divides the logits before the draw; 0 always takes the most likely token.
-    #[arg(long, value_name = "T", default_value_t = Sampling::default().temperature, value_parser = at_least_zero)]
+    #[arg(long, allow_negative_numbers = true, value_name = "T", default_value_t = Sampling::default().temperature, value_parser = at_least_zero)]
     pub(crate) temperature: f32,
     /// Keep only the k most likely tokens; 0 keeps all.
-    #[arg(long, value_name = "K", default_value_t = Sampling::default().top_k)]
+    #[arg(long, allow_negative_numbers = true, value_name = "K", default_value_t = Sampling::default().top_k)]
     pub(crate) top_k: u32,
     /// Keep the fewest tokens whose probability together reaches p; 1 keeps all.
-    #[arg(long, value_name = "P", default_value_t = Sampling::default().top_p, value_parser = above_zero_to_one)]
+    #[arg(long, allow_negative_numbers = true, value_name = "P", default_value_t = Sampling::default().top_p, value_parser = above_zero_to_one)]
     pub(crate) top_p: f32,
     /// Keep tokens at least p times as likely as the most likely one; 0 keeps all.
-    #[arg(long, value_name = "P", default_value_t = Sampling::default().min_p, value_parser = zero_to_one)]
+    #[arg(long, allow_negative_numbers = true, value_name = "P", default_value_t = Sampling::default().min_p, value_parser = zero_to_one)]
     pub(crate) min_p: f32,
     /// Make tokens that have occurred less likely (above 1) or more likely (below 1).
-    #[arg(long, value_name = "R", default_value_t = Sampling::default().repetition_penalty, value_parser = above_zero)]
+    #[arg(long, allow_negative_numbers = true, value_name = "R", default_value_t = Sampling::default().repetition_penalty, value_parser = above_zero)]
     pub(crate) repetition_penalty: f32,
     /// Seed of the draws: the same seed gives the same text on the same engine [default: a new one each time].
-    #[arg(long, value_name = "N")]
+    #[arg(long, allow_negative_numbers = true, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// End when this text appears (may be given several times).
     #[arg(long, value_name = "TEXT", value_parser = not_empty)]

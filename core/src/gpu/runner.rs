@@ -31,7 +31,7 @@ impl Default for GpuOptions {
 }
 
 /// Rows of prefill and score plans.
-pub(super) const PREFILL_ROWS: [usize; 4] = [16, 64, 256, 512];
+pub(super) const PREFILL_ROWS: [usize; 5] = [1, 16, 64, 256, 512];
 /// Most rows of a decode.
 pub const MAX_DECODE_ROWS: usize = 64;
 /// Most decode steps in one submission.
