@@ -240,7 +240,7 @@ fn end_of_text_is_not_fed() {
         // After such an ending the text soon ends; which seed writes a few tokens more is the model's business.
         let ended = (0..12).any(|seed| {
             let mut session = model.session().unwrap();
-            session.feed_text("They lived happily ever after.").unwrap();
+            session.feed_text("And they all lived happily ever").unwrap();
             let prompt = session.tokens().to_vec();
             let sampling = Sampling { temperature: 1.0, top_p: 1.0, seed, ..Sampling::default() };
             let options = GenerateOptions { sampling, max_tokens: 30, ..GenerateOptions::default() };

@@ -38,15 +38,10 @@ pub(crate) struct Options {
     adapter: Adapter,
 }
 
-/// Tests that also run on SwiftShader, a driver with other limits and without f16: the kernels' goldens, the model's
-/// ops, the sampler, and the whole model.
-const SWIFTSHADER: [&str; 5] = [
-    "goldens_hold_on_every_engine",
-    "products_in_every_shape_and_type",
-    "mixers_",
-    "same_seed_same_tokens_on_cpu_and_gpu",
-    "expected_tokens_and_logits",
-];
+/// Tests that also run on SwiftShader, a driver with other limits and without f16: the kernels' goldens, matrix
+/// products and the sampler.
+const SWIFTSHADER: [&str; 3] =
+    ["goldens_hold_on_every_engine", "products_in_every_shape_and_type", "same_seed_same_tokens_on_cpu_and_gpu"];
 
 /// Runs everything; whether nothing failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {

@@ -54,6 +54,7 @@ pub(crate) trait Kernel {
 }
 
 /// Whether [`run`] uses AVX2, FMA and F16C.
+#[cfg_attr(target_family = "wasm", allow(dead_code))]
 pub(crate) fn has_avx2() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

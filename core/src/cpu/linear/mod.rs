@@ -18,6 +18,7 @@ use super::simd::{LANES, Lanes};
 use crate::model::{DType, Matrix};
 
 /// Rows from which `many` is faster.
+#[cfg_attr(target_family = "wasm", allow(dead_code))]
 const MANY: usize = 12;
 /// Bytes of weights worth a task of their own.
 const GRAIN: usize = 1 << 16;
@@ -50,6 +51,7 @@ pub(crate) struct Product<'a> {
     /// Adds to what is in `out`.
     pub add: bool,
     /// Sums in the same order for any n.
+    #[cfg_attr(target_family = "wasm", allow(dead_code))]
     pub any_n_alike: bool,
 }
 
