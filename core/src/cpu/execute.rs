@@ -22,8 +22,8 @@ pub(super) struct Buffers {
     pub(super) plan: Vec<Vec<f32>>,
     /// Inputs of a product after norm or gate, `[rows, in_dim]`.
     input: Vec<f32>,
-    /// Attention: queries `[rows, heads, head_dim]`, entries `[rows, 2, kv_heads, head_dim]`, rotary tables.
-    attention: [Vec<f32>; 3],
+    /// Attention: queries `[rows, heads, head_dim]`, entries `[rows, 2, kv_heads, head_dim]`.
+    attention: [Vec<f32>; 2],
 }
 
 /// One run of a plan.
@@ -167,24 +167,29 @@ impl Run<'_> {
             Some((q, k, eps)) => Some((self.weights.vector(q)?, self.weights.vector(k)?, eps)),
             None => None,
         };
-        let [mut queries, mut entries, mut table] = mem::take(&mut self.buffers.attention);
+        let [mut queries, mut entries] = mem::take(&mut self.buffers.attention);
         queries.resize(n * q_width, 0.0);
         entries.resize(n * entry, 0.0);
-        table.resize(a.head_dim, 0.0);
         let qkv = self.rows(&a.qkv, 0, n);
-        for r in 0..n {
-            let row = qkv.get(r, q_width + entry);
-            let (q, e) = (&mut queries[r * q_width..][..q_width], &mut entries[r * entry..][..entry]);
-            q.copy_from_slice(&row[..q_width]);
-            e.copy_from_slice(&row[q_width..]);
-            let position = if single { self.slots[0].position + r as u64 } else { self.slots[r].position };
-            let table = a.rope_theta.map(|theta| {
-                rotary_table(position, a.head_dim, theta, &mut table);
-                &table[..]
-            });
-            norm_and_rotate(q, a.head_dim, norms.map(|(w, _, eps)| (w, eps)), table);
-            norm_and_rotate(&mut e[..kv_width], a.head_dim, norms.map(|(_, w, eps)| (w, eps)), table);
-        }
+        let slots = &self.slots;
+        let (all_q, all_e) = (Shared::new(&mut queries), Shared::new(&mut entries));
+        parallel::for_ranges(n, (GRAIN / (q_width + entry)).max(1), |range| {
+            let mut table = vec![0.0; a.head_dim];
+            for r in range {
+                let row = qkv.get(r, q_width + entry);
+                // SAFETY: every row belongs to one range.
+                let (q, e) = unsafe { (all_q.get(r * q_width, q_width), all_e.get(r * entry, entry)) };
+                q.copy_from_slice(&row[..q_width]);
+                e.copy_from_slice(&row[q_width..]);
+                let position = if single { slots[0].position + r as u64 } else { slots[r].position };
+                let table = a.rope_theta.map(|theta| {
+                    rotary_table(position, a.head_dim, theta, &mut table);
+                    &table[..]
+                });
+                norm_and_rotate(q, a.head_dim, norms.map(|(w, _, eps)| (w, eps)), table);
+                norm_and_rotate(&mut e[..kv_width], a.head_dim, norms.map(|(_, w, eps)| (w, eps)), table);
+            }
+        });
         let mut out = mem::take(&mut self.buffers.plan[a.out.0]);
         let shared = Shared::new(&mut out);
         let group = a.heads / a.kv_heads * a.head_dim;
@@ -201,6 +206,15 @@ impl Run<'_> {
             let out = unsafe { shared.get(r * q_width + kv_head * group, group) };
             attend(Attend { q, pieces, entry, kv_head, head_dim: a.head_dim, out });
         });
+        self.buffers.plan[a.out.0] = out;
+        if a.window.is_none() {
+            // Room first, so that a cache that cannot grow leaves the session as it was.
+            let count = if single { n } else { 1 };
+            for slot in self.slots.iter_mut() {
+                let oom = |_| Error::OutOfMemory(format!("the attention cache of layer {}", a.layer));
+                slot.caches[a.layer].try_reserve(count * entry).map_err(oom)?;
+            }
+        }
         for (r, e) in entries[..n * entry].chunks(entry).enumerate() {
             let (slot, position) = if single {
                 let slot = &mut self.slots[0];
@@ -218,8 +232,7 @@ impl Run<'_> {
                 None => slot.caches[a.layer].extend_from_slice(e),
             }
         }
-        self.buffers.plan[a.out.0] = out;
-        self.buffers.attention = [queries, entries, table];
+        self.buffers.attention = [queries, entries];
         Ok(())
     }
 }

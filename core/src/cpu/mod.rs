@@ -17,6 +17,7 @@ mod parallel;
 mod runner;
 mod simd;
 mod slot;
+pub mod theory;
 mod weights;
 
 pub use runner::{CpuOptions, Runner};

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use super::execute::{Buffers, Run, buffer};
+#[cfg(not(target_family = "wasm"))]
+use super::parallel;
+use super::parallel::Shared;
 use super::slot::Slot;
 use super::weights::Weights;
 use crate::engine::{DecodeRow, Emit, SlotState};
 use crate::error::{Error, Result};
 use crate::model::Spec;
 use crate::plan::{Plan, PlanKind};
-use crate::sampler;
+use crate::sampler::{self, Drawn};
 
 /// Rows of a piece of a prompt: bounds the scratch, whatever a prompt's length.
 const PIECE: usize = 512;
@@ -35,7 +38,7 @@ impl Default for CpuOptions {
 
 /// A model on the CPU.
 ///
-/// Weights stay where the checkpoint has them; the engine adds its state, buffers for [`PIECE`] rows and little else.
+/// Weights stay where the checkpoint has them; the engine adds its state, buffers for 512 rows and little else.
 /// Results do not depend on the number of threads, nor, for a decode, on the number of sessions that decode together.
 #[derive(Debug)]
 pub struct Runner {
@@ -235,23 +238,40 @@ impl Runner {
 
     /// Draws a token for each active row, and feeds those that do not end it.
     fn step(&mut self, rows: &[DecodeRow], active: &[usize], emits: &mut [Vec<Emit>]) -> Result<()> {
+        let mut drawn = vec![Drawn { token: 0, logprob: 0.0 }; active.len()];
+        self.draw(rows, active, &mut drawn);
         let mut feeding = Vec::with_capacity(active.len());
         let mut tokens = Vec::with_capacity(active.len());
-        for i in active {
-            let row = &rows[*i];
-            let Some(slot) = &self.slots[row.slot] else { continue };
-            let drawn = sampler::sample(&slot.logits, &row.sampling, slot.position, &slot.seen);
-            let end = row.stop_at_eos && self.spec.eos.contains(&drawn.token);
-            emits[*i].push(Emit { token: drawn.token, logprob: drawn.logprob, end });
+        for (i, Drawn { token, logprob }) in active.iter().zip(drawn) {
+            let end = rows[*i].stop_at_eos && self.spec.eos.contains(&token);
+            emits[*i].push(Emit { token, logprob, end });
             if !end {
-                feeding.push(row.slot);
-                tokens.push(drawn.token);
+                feeding.push(rows[*i].slot);
+                tokens.push(token);
             }
         }
         for (slots, tokens) in feeding.chunks(self.decode.rows).zip(tokens.chunks(self.decode.rows)) {
             self.advance(slots, tokens, PlanKind::Decode)?;
         }
         Ok(())
+    }
+
+    fn draw(&self, rows: &[DecodeRow], active: &[usize], drawn: &mut [Drawn]) {
+        let n = active.len();
+        let shared = Shared::new(drawn);
+        let one = |i: usize| {
+            let row = &rows[active[i]];
+            if let Some(slot) = &self.slots[row.slot] {
+                let token = sampler::sample(&slot.logits, &row.sampling, slot.position, &slot.seen);
+                // SAFETY: every row has a place of its own.
+                unsafe { shared.get(i, 1) }.fill(token);
+            }
+        };
+        #[cfg(not(target_family = "wasm"))]
+        if n > 1 {
+            return self.pool.install(|| parallel::for_each(n, one));
+        }
+        (0..n).for_each(one);
     }
 
     /// The logits of a slot's last token, `[vocab]`; empty when nothing has been fed.

@@ -3,7 +3,8 @@
 //! A kernel is written once, generic over [`Lanes`], as the body of a [`Kernel`]. [`run`] instantiates it for AVX2 with
 //! FMA and F16C where the processor has them, and otherwise for plain arrays, which the compiler turns into SSE2,
 //! NEON or WebAssembly SIMD. Everything between `run` and the lanes is `inline(always)`, so that the whole body is
-//! compiled with the chosen instructions.
+//! compiled with the chosen instructions. Closures cannot be marked so: one that handles lanes must be tiny, or it
+//! becomes a function of its own that lacks them, and runs ten times slower.
 
 /// Lanes of one [`Lanes`] value.
 pub(crate) const LANES: usize = 8;
@@ -35,12 +36,16 @@ pub(crate) trait Lanes: Copy {
     fn abs(self) -> Self;
     /// Sum of the lanes, in one fixed order: `((0+4)+(2+6)) + ((1+5)+(3+7))`.
     fn sum(self) -> f32;
+    /// [`Lanes::sum`] of four at a time.
+    fn sum4(x: [Self; 4]) -> [f32; 4];
     /// Little-endian f32, at any address.
     fn load_f32_bytes(x: &[u8; 32]) -> Self;
     /// Little-endian IEEE halves, at any address.
     fn load_f16_bytes(x: &[u8; 16]) -> Self;
     /// Little-endian bfloat16, at any address.
     fn load_bf16_bytes(x: &[u8; 16]) -> Self;
+    /// Asks for a cache line that will be read soon. Any address will do.
+    fn prefetch(at: *const u8);
     /// Runs another kernel with these lanes, as a function of its own: what is called from several places is then
     /// compiled once.
     fn call<K: Kernel>(kernel: K) -> K::Output;
@@ -56,6 +61,10 @@ pub(crate) trait Kernel {
 /// Whether [`run`] uses AVX2, FMA and F16C.
 #[cfg_attr(target_family = "wasm", allow(dead_code))]
 pub(crate) fn has_avx2() -> bool {
+    #[cfg(test)]
+    if tests::PLAIN.get() {
+        return false;
+    }
     #[cfg(target_arch = "x86_64")]
     {
         is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
@@ -165,6 +174,10 @@ impl Lanes for Plain {
         ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]))
     }
     #[inline(always)]
+    fn sum4(x: [Self; 4]) -> [f32; 4] {
+        x.map(Self::sum)
+    }
+    #[inline(always)]
     fn load_f32_bytes(x: &[u8; 32]) -> Self {
         let (x, _) = x.as_chunks::<4>();
         Self(std::array::from_fn(|i| f32::from_le_bytes(x[i])))
@@ -179,6 +192,8 @@ impl Lanes for Plain {
         let (x, _) = x.as_chunks::<2>();
         Self(std::array::from_fn(|i| f32::from_bits(u32::from(u16::from_le_bytes(x[i])) << 16)))
     }
+    #[inline(always)]
+    fn prefetch(_: *const u8) {}
     #[inline(always)]
     fn call<K: Kernel>(kernel: K) -> K::Output {
         outlined(kernel)
@@ -292,6 +307,23 @@ mod x86 {
             }
         }
         #[inline(always)]
+        fn sum4([a, b, c, d]: [Self; 4]) -> [f32; 4] {
+            #[inline(always)]
+            unsafe fn half(x: __m256) -> __m128 {
+                unsafe { _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x)) }
+            }
+            #[inline(always)]
+            unsafe fn pair(x: __m128, y: __m128) -> __m128 {
+                unsafe { _mm_add_ps(_mm_movelh_ps(x, y), _mm_movehl_ps(y, x)) }
+            }
+            let mut out = [0.0; 4];
+            unsafe {
+                let (ab, cd) = (pair(half(a.0), half(b.0)), pair(half(c.0), half(d.0)));
+                _mm_storeu_ps(out.as_mut_ptr(), _mm_hadd_ps(ab, cd));
+            }
+            out
+        }
+        #[inline(always)]
         fn load_f32_bytes(x: &[u8; 32]) -> Self {
             Self(unsafe { _mm256_loadu_ps(x.as_ptr().cast()) })
         }
@@ -307,6 +339,10 @@ mod x86 {
             }
         }
         #[inline(always)]
+        fn prefetch(at: *const u8) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+        }
+        #[inline(always)]
         fn call<K: Kernel>(kernel: K) -> K::Output {
             unsafe { run(kernel) }
         }
@@ -317,9 +353,22 @@ mod x86 {
 pub(crate) mod tests {
     use super::*;
 
+    thread_local! {
+        pub(super) static PLAIN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
     /// Runs a kernel with plain lanes, whatever the processor has.
     pub(crate) fn run_plain<K: Kernel>(kernel: K) -> K::Output {
         kernel.run::<Plain>()
+    }
+
+    /// Runs a test with one thread and plain lanes.
+    pub(crate) fn all_plain(test: impl FnOnce() + Send) {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        pool.install(|| {
+            PLAIN.set(true);
+            test();
+        });
     }
 
     struct Everything([f32; 8]);
@@ -343,6 +392,12 @@ pub(crate) mod tests {
                 out(x.at_most(L::splat(1.0))),
                 out(x.select_lt(L::splat(0.5), L::splat(1.0), x)),
                 [x.sum(); 8],
+                {
+                    let s = L::sum4([x, x.abs(), x.add(x), x.mul(x)]);
+                    let alone = [x.sum(), x.abs().sum(), x.add(x).sum(), x.mul(x).sum()];
+                    assert_eq!(s.map(f32::to_bits), alone.map(f32::to_bits));
+                    [s[0], s[1], s[2], s[3], 0.0, 0.0, 0.0, 0.0]
+                },
             ]
         }
     }

@@ -252,6 +252,10 @@ impl Mixer {
 }
 
 /// See [`Op::Attention`]. Rotary embedding is the half-split form on the whole head, positions from the session.
+///
+/// A token's entry in the state is k after norm and rotary embedding, then v: `[2, kv_heads, head_dim]`. With a window
+/// the layer's slot is a ring `[window]` of entries, that of position p at `p mod window`; without one the session's
+/// cache is `[position]` entries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// Query heads.

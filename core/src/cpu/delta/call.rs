@@ -114,6 +114,19 @@ impl Call<'_> {
         &self.v.get(row, task.head, self.value_dim)[task.cols.0..][..task.cols.1]
     }
 
+    /// Asks for a row's query, key and values ahead of use.
+    #[inline(always)]
+    pub(crate) fn prefetch<L: Lanes>(&self, row: usize, task: &Task<'_>) {
+        const LINE: usize = 16;
+        let key_head = self.key_head(task.head);
+        let (q, k) = (self.q.get(row, key_head, self.key_dim), self.k.get(row, key_head, self.key_dim));
+        for x in [q, k, self.values(row, task)] {
+            for at in (0..x.len()).step_by(LINE) {
+                L::prefetch(x.as_ptr().wrapping_add(at).cast());
+            }
+        }
+    }
+
     /// Fills q (scaled), the read key k and the write key w, `[K]` each, of a row, and advances the sums.
     #[inline(always)]
     pub(crate) fn prepare<L: Lanes>(

@@ -20,6 +20,8 @@ use crate::rule::Decay;
 
 /// Decays below this count as 0, before they become denormal numbers, which are slow.
 const TINY: f32 = 1e-37;
+/// Rows whose operands are fetched ahead of use.
+const AHEAD: usize = 4;
 
 /// A task done chunk by chunk.
 pub(crate) struct Chunked<'a> {
@@ -43,7 +45,7 @@ struct Scratch {
     p: Vec<f32>,
     /// Products with a panel: `X_K·` `[n]`, then `X_Q·` `[n]`.
     y: Vec<Row>,
-    /// `E` `[C]`.
+    /// Values, then `E`, then outputs, panel by panel: `[panels][C][16]`.
     e: Vec<Row>,
     /// α `[C, K]`; one a row for a decay per head.
     alpha: Vec<f32>,
@@ -72,7 +74,7 @@ impl Kernel for Chunked<'_> {
             a: vec![0.0; len * len],
             p: vec![0.0; len * len],
             y: vec![[0.0; PANEL]; 2 * len],
-            e: vec![[0.0; PANEL]; len],
+            e: vec![[0.0; PANEL]; panels * len],
             alpha: vec![1.0; len * kd],
             cum: vec![1.0; kd],
             beta: vec![1.0; len],
@@ -86,7 +88,7 @@ impl Kernel for Chunked<'_> {
             if let Some((states, at, stride)) = task.chunk_states {
                 store_state(call, task, &scratch.s, (states, at + done / len * stride));
             }
-            scratch.operands::<L>(call, task, task.rows.0 + done, n);
+            scratch.operands::<L>(call, task, task.rows.0 + done, n, len);
             scratch.pairs::<L>(call, n, len);
             scratch.columns::<L>(call, task, task.rows.0 + done, n, len);
             done += n;
@@ -100,12 +102,21 @@ impl Kernel for Chunked<'_> {
 }
 
 impl Scratch {
-    /// Keys, queries, write keys, β and decays of a chunk's rows, not yet decayed.
+    /// Values, and keys, queries, write keys, β and decays of a chunk's rows, not yet decayed.
     #[inline(always)]
-    fn operands<L: Lanes>(&mut self, call: &Call<'_>, task: &Task<'_>, row: usize, n: usize) {
+    fn operands<L: Lanes>(&mut self, call: &Call<'_>, task: &Task<'_>, row: usize, n: usize, len: usize) {
         let kd = call.key_dim;
+        let end = task.rows.0 + task.rows.1;
         let (keys, queries) = self.x.split_at_mut(n * kd);
         for i in 0..n {
+            // Rows lie far apart, where the processor does not look ahead by itself.
+            if row + i + AHEAD < end {
+                call.prefetch::<L>(row + i + AHEAD, task);
+            }
+            // A row's values are read once, as they lie.
+            for (p, v) in call.values(row + i, task).chunks(PANEL).enumerate() {
+                copy_row(&mut self.e[p * len + i], v);
+            }
             let at = i * kd..(i + 1) * kd;
             let (q, k, w) = (&mut queries[at.clone()], &mut keys[at.clone()], &mut self.w[at.clone()]);
             self.beta[i] = call.prepare::<L>(row + i, task.head, q, k, w, &mut self.sums).beta;
@@ -219,37 +230,51 @@ impl Scratch {
     fn columns<L: Lanes>(&mut self, call: &Call<'_>, task: &Task<'_>, row: usize, n: usize, len: usize) {
         let kd = call.key_dim;
         let x = &self.x[..2 * n * kd];
-        for (panel, s) in self.s.chunks_mut(kd).enumerate() {
-            let c = panel * PANEL;
-            let cols = PANEL.min(task.cols.1 - c);
+        for (s, e) in self.s.chunks_mut(kd).zip(self.e.chunks_mut(len)) {
+            let e = &mut e[..n];
             // Keys and queries in one product; queries alone where nothing is read back.
             let (x, y) =
                 if call.rule.delta { (x, &mut self.y[..2 * n]) } else { (&x[n * kd..], &mut self.y[n..2 * n]) };
             L::call(Product { a: Strided::rows(x, kd), m: y.len(), b: s, c: y, start: Start::Zero });
             let (y_keys, y_queries) = self.y[..2 * n].split_at_mut(n);
             for i in 0..n {
-                let v = &call.values(row + i, task)[c..c + cols];
-                let e = &mut self.e[i];
-                e[..cols].copy_from_slice(v);
-                e[cols..].fill(0.0);
                 let beta = L::splat(self.beta[i]);
                 if call.rule.delta {
-                    math::zip::<L>(e, &y_keys[i], |v, y| v.sub(y).mul(beta));
+                    math::zip::<L>(&mut e[i], &y_keys[i], |v, y| v.sub(y).mul(beta));
                 } else {
-                    math::map::<L>(e, |v| v.mul(beta));
+                    math::map::<L>(&mut e[i], |v| v.mul(beta));
                 }
             }
             if call.rule.delta {
-                L::call(SolveUnitLower { a: Strided::rows(&self.a, len), x: &mut self.e[..n] });
+                L::call(SolveUnitLower { a: Strided::rows(&self.a, len), x: e });
             }
-            L::call(AddLower { a: Strided::rows(&self.p, len), b: &self.e[..n], c: y_queries });
-            for (i, y) in y_queries.iter().enumerate() {
-                // SAFETY: tasks differ in sequence, head or columns.
-                let out = unsafe { task.out_row(call, row + i) };
-                out[c..c + cols].copy_from_slice(&y[..cols]);
-            }
+            L::call(AddLower { a: Strided::rows(&self.p, len), b: e, c: y_queries });
             let a = Strided::columns(&self.w[..n * kd], kd);
-            L::call(Product { a, m: kd, b: &self.e[..n], c: s, start: Start::Scaled(&self.cum) });
+            L::call(Product { a, m: kd, b: e, c: s, start: Start::Scaled(&self.cum) });
+            e.copy_from_slice(y_queries);
+        }
+        for i in 0..n {
+            // SAFETY: tasks differ in sequence, head or columns.
+            let out = unsafe { task.out_row(call, row + i) };
+            for (p, out) in out.chunks_mut(PANEL).enumerate() {
+                let o = &self.e[p * len + i];
+                match <&mut Row>::try_from(&mut *out) {
+                    Ok(out) => *out = *o,
+                    Err(_) => out.copy_from_slice(&o[..out.len()]),
+                }
+            }
+        }
+    }
+}
+
+/// A row of up to 16 elements, the rest zeros.
+#[inline(always)]
+fn copy_row(to: &mut Row, from: &[f32]) {
+    match <&Row>::try_from(from) {
+        Ok(from) => *to = *from,
+        Err(_) => {
+            to[..from.len()].copy_from_slice(from);
+            to[from.len()..].fill(0.0);
         }
     }
 }

@@ -125,15 +125,25 @@ impl Step<'_> {
             }
             store::<L, W>(s, place);
         }
-        let [even, odd] = sums;
-        store::<L, W>(std::array::from_fn(|i| even[i].add(odd[i])), out);
+        let [mut even, odd] = sums;
+        for i in 0..W {
+            even[i] = even[i].add(odd[i]);
+        }
+        store::<L, W>(even, out);
     }
 }
 
 #[inline(always)]
 fn load<L: Lanes, const W: usize>(x: &[f32]) -> [L; W] {
     let (full, tail) = x.as_chunks::<LANES>();
-    std::array::from_fn(|i| full.get(i).map_or_else(|| L::load(&math::pad(tail)), L::load))
+    let mut v = [L::splat(0.0); W];
+    for i in 0..W {
+        v[i] = match full.get(i) {
+            Some(x) => L::load(x),
+            None => L::load(&math::pad(tail)),
+        };
+    }
+    v
 }
 
 #[inline(always)]

@@ -119,6 +119,14 @@ fn every_rule_at_awkward_shapes() {
 }
 
 #[test]
+fn every_rule_without_special_instructions() {
+    crate::cpu::simd::tests::all_plain(|| {
+        every_rule_at_awkward_shapes();
+        packed_sequences_do_not_leak();
+    });
+}
+
+#[test]
 fn packed_sequences_do_not_leak() {
     let cu = vec![0, 1, 1, 2, 65, 129, 194];
     let shape = Shape { batch: 1, tokens: 194, heads: 1, value_heads: 2, key_dim: 16, value_dim: 20 };

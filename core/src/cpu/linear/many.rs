@@ -7,7 +7,7 @@ use crate::cpu::parallel::{self, Shared};
 use crate::model::DType;
 
 /// f32 elements of a thread's scratch, if one row of weights does not need more.
-const SCRATCH: usize = 1 << 17;
+const SCRATCH: usize = 1 << 18;
 
 thread_local! {
     static PANEL: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
@@ -16,7 +16,7 @@ thread_local! {
 /// Panels depend on the matrix alone, and so do the results: not on the number of threads.
 pub(super) fn run(p: &Product<'_>, out: &Shared<'_, f32>) {
     let (rows, cols) = (p.weight.rows, p.weight.cols);
-    let panel = (SCRATCH / cols.max(1) / 16 * 16).clamp(16, 256);
+    let panel = (SCRATCH / cols.max(1) / 16 * 16).clamp(16, 512);
     parallel::for_ranges(rows, panel, |range| {
         pieces(p.weight, range.start, range.len(), |first, bytes| {
             if let (DType::F32, Ok(weights)) = (p.weight.dtype, bytemuck::try_cast_slice(bytes)) {

@@ -19,7 +19,7 @@ use crate::model::{DType, Matrix};
 
 /// Rows from which `many` is faster.
 #[cfg_attr(target_family = "wasm", allow(dead_code))]
-const MANY: usize = 12;
+const MANY: usize = 256;
 /// Bytes of weights worth a task of their own.
 const GRAIN: usize = 1 << 16;
 
