@@ -86,6 +86,7 @@ pub mod gpu;
 mod lm;
 pub mod model;
 pub mod ops;
+pub mod picture;
 pub mod plan;
 pub mod rule;
 pub mod sampler;

@@ -269,6 +269,14 @@ impl Model {
         };
         pending.await
     }
+    /// Feeds at most [`crate::session::gates::GATE_ROWS`] tokens and returns each mixer's gates, `[tokens, width]`.
+    pub(crate) async fn gates(&self, slot: usize, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
+        let pending = match &mut *self.runner() {
+            Runner::Cpu(r) => return r.gates(slot, tokens),
+            Runner::Gpu(r) => r.gates(slot, tokens)?,
+        };
+        pending.await
+    }
     /// Most rows that one [`Model::score`] takes.
     pub(crate) fn score_rows(&self) -> usize {
         match &*self.runner() {

@@ -73,6 +73,8 @@ files! {
         ConvTail = "conv/tail",
         /// A decode step of a mixer: gates, delta rule, output norm and gate.
         MixerStep = "mixer/step",
+        /// Tiles of a picture of the state.
+        Paint = "picture/paint",
     }
     shared {
         "common/activation",

@@ -10,6 +10,7 @@ mod kernels;
 pub mod linear;
 pub mod mixer;
 pub mod params;
+pub mod picture;
 mod preprocess;
 mod shipped;
 mod variant;

@@ -63,9 +63,11 @@ pub(crate) use uniforms;
 
 mod delta;
 mod model;
+mod picture;
 
 pub use delta::DeltaParams;
 pub use model::*;
+pub use picture::PaintParams;
 
 uniforms! {
     /// `sample/draw`.

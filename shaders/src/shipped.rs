@@ -6,7 +6,8 @@
 mod delta;
 mod model;
 
-use crate::params::{Field, Uniform};
+use crate::params::{Field, PaintParams, Uniform};
+use crate::picture::paint;
 use crate::variant::Variant;
 
 /// Limits that a variant stays within.
@@ -60,5 +61,6 @@ pub fn shipped() -> Vec<Shipped> {
     let mut all = Vec::new();
     delta::list(&mut all);
     model::list(&mut all);
+    all.push(Shipped::base(paint(16)).params::<PaintParams>());
     all
 }

@@ -1,5 +1,7 @@
 //! A model's engine on the CPU: slots of session state, and the plans that advance them.
 
+mod gates;
+
 use std::sync::Arc;
 
 use super::execute::{Buffers, Run, buffer};

@@ -273,6 +273,17 @@ impl Gpu {
         }
     }
 
+    /// Whether the device has been lost. It stays so: open another.
+    pub fn is_lost(&self) -> bool {
+        let fault = self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(&*fault, Some(Error::DeviceLost(_)))
+    }
+
+    /// Takes the device down at once, as the loss of a driver would. Everything on it is gone.
+    pub fn destroy(&self) {
+        self.device().destroy();
+    }
+
     /// A zeroed storage buffer of `bytes` (rounded up to 4) that can be copied from and to.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use super::upload::{GpuMatrix, GpuWeight, Uploaded};
 use crate::error::{Error, Result};
 use crate::model::{DType, LayerState};
 use crate::ops::{BufId, Cols, Embed, Op, WeightId};
-use crate::plan::{Plan, PlanKind};
+use crate::plan::{Life, Plan, PlanKind};
 
 /// Buffers that every plan of a runner uses, as indices into its buffer table.
 #[derive(Clone, Debug)]
@@ -169,6 +169,9 @@ impl Lower<'_> {
         }
         let later = self.plan.ops.get(i + 1..).unwrap_or_default();
         for (id, place) in self.places.iter_mut().enumerate() {
+            if self.plan.buffers.get(id).is_some_and(|b| b.life == Life::Saved) {
+                continue;
+            }
             let used = BufId(id) == self.plan.logits || later.iter().any(|op| op.buffers().contains(&BufId(id)));
             if let Some(p) = place.filter(|_| !used) {
                 self.scratch.release(p.buffer);

@@ -7,6 +7,7 @@ mod device;
 mod lower;
 mod lower_linear;
 mod lower_mixer;
+pub(crate) mod picture;
 mod pool;
 mod program;
 mod readback;
@@ -20,6 +21,8 @@ mod upload;
 pub use buffer::GpuBuffer;
 pub use caps::Caps;
 pub use device::{AdapterSummary, DeviceChoice, Gpu, LimitsChoice, adapters};
+#[cfg(target_family = "wasm")]
+pub use picture::Canvas;
 pub use program::{Dispatch, Program, Timing};
 pub use readback::Ticket;
 pub use runner::{GpuOptions, MAX_DECODE_ROWS, MAX_STEPS, Runner};

@@ -1,5 +1,7 @@
 //! The wgpu engine of a model: weights and a pool of session slots on a device, and plans compiled as they are needed.
 
+mod gates;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -54,6 +56,8 @@ pub struct Runner {
     stage: Stage,
     spec: Arc<Spec>,
     plans: HashMap<(PlanKind, usize), Compiled>,
+    /// Prefill plans that keep their gates, by rows.
+    gates: HashMap<usize, gates::Gates>,
     /// Drawing programs by number of rows.
     draws: HashMap<usize, Program>,
     staging: Staging,
@@ -67,7 +71,14 @@ impl Runner {
     /// [`Error::OutOfMemory`] when the device has no room.
     pub fn new(gpu: Gpu, spec: Arc<Spec>, options: GpuOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<Self> {
         let stage = Stage::new(gpu, spec.vocab, &spec.weights, &spec.layers, options.slots, progress)?;
-        Ok(Self { stage, spec, plans: HashMap::new(), draws: HashMap::new(), staging: Staging::default() })
+        Ok(Self {
+            stage,
+            spec,
+            plans: HashMap::new(),
+            gates: HashMap::new(),
+            draws: HashMap::new(),
+            staging: Staging::default(),
+        })
     }
 
     /// The device.
@@ -89,6 +100,11 @@ impl Runner {
     /// What the plans run on.
     pub fn stage(&mut self) -> &mut Stage {
         &mut self.stage
+    }
+    /// A layer's states, `[slots, words]`, and its words a slot; `None` for a layer without a state.
+    pub fn layer_state(&self, layer: usize) -> Option<(&GpuBuffer, usize)> {
+        let index = self.stage.fixed.states.get(layer).copied().flatten()?;
+        Some((self.stage.buffers.get(index)?, self.spec.layers.get(layer)?.words))
     }
     /// Bytes of scratch that the plans compiled so far share.
     pub fn scratch_bytes(&self) -> u64 {

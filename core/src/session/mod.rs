@@ -1,6 +1,7 @@
 //! Sessions: one reader's place in a text, with the memory of everything before it.
 
 mod file;
+pub(crate) mod gates;
 mod generate;
 mod stop;
 
@@ -40,6 +41,10 @@ impl Session {
     /// The model.
     pub fn model(&self) -> &Model {
         &self.model
+    }
+    /// Its slot of the state pool.
+    pub(crate) fn slot(&self) -> usize {
+        self.slots[0]
     }
     /// Every token fed so far: prompts and drawn tokens.
     pub fn tokens(&self) -> &[u32] {
