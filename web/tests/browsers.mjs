@@ -69,7 +69,7 @@ export async function launch(name, viewport = {}) {
   const executablePath = find(name);
   if (!executablePath) throw new Error(`${name} is not installed`);
   const profile = mkdtempSync(join(tmpdir(), `deltanet-${name}-`));
-  const common = { executablePath, headless: true, userDataDir: profile, protocolTimeout: 300_000 };
+  const common = { executablePath, headless: true, userDataDir: profile, timeout: 120_000, protocolTimeout: 300_000 };
   const icd = lavapipe();
   const browser = await puppeteer.launch(
     name === "firefox"
@@ -82,6 +82,8 @@ export async function launch(name, viewport = {}) {
       : { ...common, args: CHROMIUM_FLAGS },
   );
   const page = await browser.newPage();
+  // A busy machine is no error.
+  page.setDefaultTimeout(120_000);
   await page.setViewport({ width: viewport.width ?? 1280, height: viewport.height ?? 800 });
   const problems = [];
   page.on("console", (m) => {

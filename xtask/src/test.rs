@@ -46,7 +46,7 @@ const SWIFTSHADER: [&str; 3] =
 /// Runs everything; whether nothing failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let web = !options.no_web;
-    let mut steps = Steps::new(7, options.only.clone());
+    let mut steps = Steps::new(8, options.only.clone());
     let totals = Totals::default();
 
     steps.step("system packages", || {
@@ -118,6 +118,13 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             subset.passed.get()
         );
         Ok(Done::Passed(subset.words()))
+    });
+    steps.step("web site", || {
+        if !web {
+            return Ok(Done::Skipped("--no-web".into()));
+        }
+        crate::web::build(&crate::web::Options { no_setup: options.setup.no_setup, no_opt: false })?;
+        Ok(Done::Passed(String::new()))
     });
     steps.step("packages for crates.io", package::check);
 

@@ -40,7 +40,8 @@ pub(crate) fn build(options: &Options) -> Result<PathBuf> {
 
     let site = root().join("web").join("dist");
     let _ = fs::remove_dir_all(&site);
-    let package = site.join("pkg");
+    // The folder `js` is the npm package, with the module inside.
+    let package = site.join("js").join("pkg");
     fs::create_dir_all(&package)?;
     println!("==> JavaScript");
     run(helper().arg("bindgen").arg(&module).arg(&package))?;
@@ -59,16 +60,16 @@ pub(crate) fn build(options: &Options) -> Result<PathBuf> {
         );
     }
 
-    let page = root().join("web").join("page");
-    if page.is_dir() {
-        copy(&page, &site)?;
-    }
+    let web = root().join("web");
+    copy(&web.join("page"), &site)?;
+    copy(&web.join("js"), &site.join("js"))?;
     println!("==> sizes");
     run(helper().arg("sizes").arg(&site))?;
     // After the sizes: a model is data.
     let models = root().join("models");
     if models.is_dir() {
         copy(&models, &site.join("models"))?;
+        run(helper().arg("list").arg(site.join("models")))?;
     }
     println!("the site is in web/dist: any static file server will do");
     Ok(site)

@@ -1,19 +1,22 @@
-//! Two small jobs of the web build that need libraries:
+//! Small jobs of the web build that need libraries:
 //!
 //! - `bindgen MODULE.wasm FOLDER`: writes the JavaScript, the types and the final module;
-//! - `sizes FOLDER`: prints what a browser transfers, brotli-compressed, a file and in all.
+//! - `sizes FOLDER`: prints what a browser transfers, brotli-compressed, a file and in all;
+//! - `list FOLDER`: writes `files.json` into each model's folder: names, sizes and SHA-256 of the files to load.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["bindgen", module, folder] => bindgen(module.as_ref(), folder.as_ref()),
         ["sizes", folder] => sizes(folder.as_ref()),
-        _ => bail!("expected: bindgen MODULE FOLDER, or sizes FOLDER"),
+        ["list", folder] => list(folder.as_ref()),
+        _ => bail!("expected: bindgen MODULE FOLDER, sizes FOLDER, or list FOLDER"),
     }
 }
 
@@ -26,6 +29,31 @@ fn bindgen(module: &Path, folder: &Path) -> Result<()> {
         .typescript(true)
         .generate(folder)
         .with_context(|| module.display().to_string())
+}
+
+fn list(models: &Path) -> Result<()> {
+    for entry in fs::read_dir(models).with_context(|| models.display().to_string())? {
+        let folder = entry?.path();
+        if !folder.join("config.json").is_file() {
+            continue;
+        }
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let json = ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors.index.json"];
+            let weights = name.starts_with("model") && name.ends_with(".safetensors");
+            if !json.contains(&name.as_str()) && !weights {
+                continue;
+            }
+            let bytes = fs::read(&path)?;
+            let hash: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+            files.push(format!("  {{\"name\": \"{name}\", \"size\": {}, \"sha256\": \"{hash}\"}}", bytes.len()));
+        }
+        files.sort();
+        fs::write(folder.join("files.json"), format!("{{\"files\": [\n{}\n]}}\n", files.join(",\n")))?;
+    }
+    Ok(())
 }
 
 /// Endings of what counts as code.

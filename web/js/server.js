@@ -1,0 +1,281 @@
+// What runs in the Worker: models, sessions and canvases by number, and the calls on them.
+
+import init, { Easel, Engine } from "./pkg/deltanet_web.js";
+import { collect } from "./files.js";
+import { Moved, answer } from "./rpc.js";
+import * as store from "./store.js";
+
+/** Instantiates the module: streamed in browsers, read from disk in Node. */
+async function instantiate() {
+  if (typeof process === "object" && process.versions?.node) {
+    const { readFile } = await import("node:fs/promises");
+    await init({ module_or_path: await readFile(new URL("./pkg/deltanet_web_bg.wasm", import.meta.url)) });
+  } else {
+    await init();
+  }
+  return new Engine();
+}
+
+/** Lets messages in, and the browser draw: a task, not a microtask. */
+const pause = (() => {
+  const { port1, port2 } = new MessageChannel();
+  const waiting = [];
+  port1.onmessage = () => waiting.shift()?.();
+  port1.unref?.();
+  return () => new Promise((resolve) => {
+    waiting.push(resolve);
+    port2.postMessage(null);
+  });
+})();
+
+const FRAME_MS = 33;
+
+export function serve(port) {
+  let engine;
+  const ready = () => (engine ??= instantiate());
+  let next = 1;
+  const models = new Map();
+  const sessions = new Map();
+  const easels = new Map();
+  const loads = new Map();
+  const runs = new Map();
+
+  const get = (map, id, what) => {
+    const found = map.get(id);
+    if (!found) throw Object.assign(new Error(`${what}: it has been disposed of`), { code: "argument" });
+    return found;
+  };
+
+  function addSession(model, raw) {
+    const id = next++;
+    sessions.set(id, { id, model, raw, painter: raw.painter(), queue: Promise.resolve() });
+    model.sessions.add(id);
+    return id;
+  }
+
+  /** Runs `work` on a session after whatever it is doing; rebuilds the device and tries again if it was lost. */
+  function onSession(id, work) {
+    const session = get(sessions, id, "session");
+    const result = session.queue.then(async () => {
+      get(sessions, id, "session");
+      const attempt = () => {
+        const active = Promise.resolve(work(session));
+        session.active = active.catch(() => {});
+        return active;
+      };
+      try {
+        return await attempt();
+      } catch (error) {
+        if (!(await isLost(error))) throw error;
+        await recover(session.model);
+        return attempt();
+      }
+    });
+    session.queue = result.catch(() => {});
+    return result;
+  }
+
+  async function isLost(error) {
+    if (error?.code === "device-lost") return true;
+    if (error?.code !== "gpu" && error?.code !== "out-of-memory") return false;
+    // The news of a loss may come a moment after the call that failed by it.
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    return (await ready()).isLost();
+  }
+
+  /** Opens a device anew and feeds every session of the model its tokens again. */
+  function recover(model) {
+    model.recovery ??= (async () => {
+      tell("lost", { model: model.id });
+      // What is under way fails as well; only then are the sessions here.
+      await Promise.all([...model.sessions].map((id) => sessions.get(id).active));
+      await model.raw.reopen();
+      for (const id of model.sessions) {
+        const session = sessions.get(id);
+        await session.raw.refeed();
+        session.painter.free();
+        session.painter = session.raw.painter();
+      }
+      tell("recovered", { model: model.id, info: model.raw.info() });
+    })().finally(() => (model.recovery = undefined));
+    return model.recovery;
+  }
+
+  const methods = {
+    async open({ device }) {
+      return (await ready()).open(device);
+    },
+
+    async load({ load, source, options }) {
+      const abort = new AbortController();
+      loads.set(load, abort);
+      const progress = (data) => tell("progress", { load, ...data });
+      try {
+        const engine = await ready();
+        // The device opens while the weights arrive; if it fails, `finish` says so.
+        engine.open(options.device).catch(() => {});
+        const loader = engine.loader();
+        try {
+          await collect(source, options, loader, progress, abort.signal);
+          abort.signal.throwIfAborted();
+        } catch (error) {
+          loader.free();
+          throw error;
+        }
+        const raw = await loader.finish(options, (stage, done, total) => progress({ stage, done, total }));
+        const model = { id: next++, raw, sessions: new Set() };
+        models.set(model.id, model);
+        const session = addSession(model, raw.session());
+        if (abort.signal.aborted) await methods.dispose({ session });
+        abort.signal.throwIfAborted();
+        return { model: model.id, session, info: raw.info(), grid: sessions.get(session).painter.grid() };
+      } finally {
+        loads.delete(load);
+      }
+    },
+    cancelLoad({ load, reason }) {
+      loads.get(load)?.abort(new DOMException(reason, "AbortError"));
+    },
+
+    encode: ({ model, text }) => get(models, model, "model").raw.encode(text),
+    decode: ({ model, tokens }) => get(models, model, "model").raw.decode(tokens),
+    pieces: ({ model, tokens }) => get(models, model, "model").raw.pieces(tokens),
+
+    feed({ session, prompt }) {
+      return onSession(session, async ({ raw, model }) => {
+        const tokens = typeof prompt === "string" ? await raw.feedText(prompt) : Uint32Array.from(prompt);
+        if (typeof prompt !== "string") await raw.feed(tokens);
+        const texts = model.raw.info().hasTokenizer ? model.raw.pieces(tokens) : Array.from(tokens, () => "");
+        return { tokens, texts };
+      });
+    },
+
+    /** Streams pieces as events. `credit` batches go out before the other side must ask for more. */
+    generate({ session, run, options, credit }) {
+      const state = { session, credit, stopped: false, wake: () => {} };
+      runs.set(run, state);
+      let left = options.maxTokens ?? 256;
+      let drawn = 0;
+      const work = async ({ raw, id }) => {
+        if (state.stopped) return { finish: "cancelled", endToken: null, tail: "" };
+        return raw.generate({ ...options, maxTokens: left }, async (tokens, logprobs, texts) => {
+          left -= tokens.length;
+          state.credit -= 1;
+          tell("pieces", { run, tokens, logprobs, texts }, [tokens.buffer, logprobs.buffer]);
+          if (performance.now() - drawn >= FRAME_MS) {
+            drawn = performance.now();
+            await redraw(id);
+          }
+          await pause();
+          // The state stays that of what the other side has until it asks for more.
+          while (state.credit <= 0 && !state.stopped) await new Promise((resolve) => (state.wake = resolve));
+          return !state.stopped;
+        });
+      };
+      return onSession(session, work).finally(async () => {
+        runs.delete(run);
+        await redraw(session).catch(() => {});
+      });
+    },
+    more({ run, credit }) {
+      const state = runs.get(run);
+      if (!state) return;
+      state.credit += credit;
+      state.wake();
+    },
+    stop({ run }) {
+      const state = runs.get(run);
+      if (!state) return;
+      state.stopped = true;
+      state.wake();
+    },
+
+    tokens: ({ session }) => onSession(session, ({ raw }) => raw.tokens()),
+    logits: ({ session }) => onSession(session, ({ raw }) => raw.logits()),
+    score: ({ session, tokens }) => onSession(session, ({ raw }) => raw.score(tokens)),
+    gates: ({ session, tokens }) => onSession(session, ({ raw }) => raw.gates(tokens)),
+    reset: ({ session }) => onSession(session, ({ raw }) => raw.reset()),
+    fork: ({ session }) => onSession(session, ({ raw, model }) => addSession(model, raw.fork())),
+    save: ({ session }) => onSession(session, async ({ raw }) => {
+      const bytes = await raw.save();
+      return new Moved(bytes, [bytes.buffer]);
+    }),
+    restore: ({ session, bytes }) => onSession(session, async ({ raw }) => {
+      await raw.restore(bytes);
+      return raw.tokens();
+    }),
+
+    /** Frees a session, and its model with the last one. Returns the GPU bytes that are left. */
+    async dispose({ session: id }) {
+      const session = sessions.get(id);
+      if (session) {
+        for (const [run, state] of runs) if (state.session === id) methods.stop({ run });
+        await session.queue;
+        sessions.delete(id);
+        session.painter.free();
+        session.raw.free();
+        session.model.sessions.delete(id);
+        if (session.model.sessions.size === 0) {
+          models.delete(session.model.id);
+          session.model.raw.free();
+          // What was drawn last holds on to buffers of the model.
+          for (const easel of easels.values()) easel.raw?.clear();
+        }
+      }
+      return (await ready()).liveBytes();
+    },
+
+    async attach({ canvas, bgra }) {
+      await ready();
+      const easel = { canvas, bgra, raw: undefined, session: 0, options: {} };
+      const id = next++;
+      easels.set(id, easel);
+      return id;
+    },
+    async show({ easel: id, session, width, height, options }) {
+      const easel = get(easels, id, "view");
+      Object.assign(easel, { session, width, height, options });
+      await draw(easel);
+    },
+    detach({ easel: id }) {
+      easels.get(id)?.raw?.free();
+      easels.delete(id);
+    },
+
+    async delta({ form, rule, call }) {
+      const result = await (await ready()).delta(form, rule, call);
+      const arrays = [result.o, result.finalState, result.finalSums, result.chunkStates];
+      return new Moved(result, arrays.map((a) => a.buffer));
+    },
+
+    liveBytes: async () => (await ready()).liveBytes(),
+    loseDevice: async () => (await ready()).loseDevice(),
+    stored: () => store.list(),
+    forget: ({ key }) => store.remove(key),
+  };
+
+  async function redraw(session) {
+    for (const easel of easels.values()) {
+      if (easel.session === session) await draw(easel);
+    }
+  }
+
+  async function draw(easel) {
+    const session = sessions.get(easel.session);
+    const { canvas, width, height, options } = easel;
+    if (!session || !width || !height) return;
+    if (canvas.width !== width) canvas.width = width;
+    if (canvas.height !== height) canvas.height = height;
+    if (session.model.raw.onGpu()) {
+      easel.raw ??= new Easel(canvas, easel.bgra);
+      easel.raw.draw(session.painter, width, height, options);
+    } else {
+      easel.context ??= canvas.getContext("2d");
+      const pixels = await session.painter.pixels(width, height, options);
+      easel.context?.putImageData(new ImageData(new Uint8ClampedArray(pixels), width, height), 0, 0);
+    }
+  }
+
+  const tell = answer(port, methods);
+  return methods;
+}

@@ -1,0 +1,5 @@
+// The Worker: everything that takes time runs here.
+
+import { serve } from "./server.js";
+
+serve(self);

@@ -1,0 +1,95 @@
+// What the parts of the page share.
+
+import { $, kept } from "./dom.js";
+import { knobs } from "./knobs.js";
+import { Memory } from "./memory.js";
+import * as messages from "./messages.js";
+import { Places } from "./places.js";
+import { Story } from "./story.js";
+
+export const query = new URLSearchParams(location.search);
+export const DEMO = "models/stories-17m/files.json";
+export const OPENINGS = [
+  "Once upon a time",
+  "The old wizard opened the door and",
+  "“Where are you going?” asked the fox.",
+  "In the middle of the forest there lived",
+];
+
+export const story = new Story();
+export const memory = new Memory(story);
+export const places = new Places(story);
+export const settings = knobs();
+
+export const app = {
+  /** The session of the package, once a model is loaded. */
+  session: undefined,
+  /** The generation under way. */
+  run: undefined,
+  /** The state before the last part was written: `{length, bytes, prompt}`. */
+  before: undefined,
+  /** What was loaded, or is to be. */
+  source: query.get("model") ?? DEMO,
+  device: query.get("device") ?? "auto",
+};
+
+/** Makes the buttons say what can be done now. */
+export function update() {
+  const [busy, some] = [Boolean(app.run), story.length > 0];
+  const go = $("go");
+  go.disabled = !app.session;
+  go.textContent = busy ? "Stop" : !some ? "Tell the story" : $("prompt").value.trim() ? "Add and go on" : "Go on";
+  $("again").disabled = busy || !app.before;
+  $("copy").disabled = !some;
+  $("fresh").disabled = busy || !some;
+  $("save").disabled = busy || !some;
+  $("open").disabled = busy || !app.session;
+  $("prompt").placeholder = some ? "Add words of your own, or just go on" : OPENINGS[0];
+  story.busy(busy);
+}
+
+/** What helps against an error is for the part that loads models to say. */
+export const remedies = { of: () => ({}) };
+
+export function failed(error) {
+  messages.showError(error, remedies.of(error));
+  $("status").textContent = "An error occurred.";
+}
+
+/** Runs something that uses the session; shows what goes wrong, and how things are afterwards. */
+export async function guarded(work) {
+  try {
+    await work();
+  } catch (error) {
+    failed(error);
+  }
+  refresh();
+}
+
+export function refresh() {
+  update();
+  memory.grow(story.length);
+  memory.look();
+  memory.follow();
+}
+
+/** What stands for tokens that have no text because there is no tokenizer. */
+export const label = (tokens, texts) => (app.session.info.hasTokenizer ? texts : Array.from(tokens, (t) => `${t} `));
+
+function theme(name) {
+  document.documentElement.dataset.theme = name;
+  memory.look();
+}
+const dark = matchMedia("(prefers-color-scheme: dark)");
+dark.onchange = () => kept.get("theme") ?? theme(dark.matches ? "dark" : "light");
+theme(kept.get("theme") ?? (dark.matches ? "dark" : "light"));
+$("theme").onclick = () => {
+  const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  kept.set("theme", next);
+  theme(next);
+};
+let resized;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => memory.look(), 200);
+});

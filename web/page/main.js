@@ -1,0 +1,20 @@
+// The page: loads a model, then waits for words.
+
+import { app, query, settings } from "./app.js";
+import "./files.js";
+import { start } from "./loading.js";
+import { write } from "./writing.js";
+
+// Values of the address, for links that show something in particular.
+for (const [name, value] of query) {
+  if (["temperature", "topP", "topK", "minP", "repetitionPenalty", "maxTokens", "seed"].includes(name)) {
+    settings.set(name, Number(value));
+  }
+}
+await start(app.source, app.device);
+if (app.session && query.has("bench")) {
+  const { bench } = await import("./bench.js");
+  await bench(app.session, app.source);
+} else if (app.session && query.has("prompt")) {
+  write(query.get("prompt"));
+}

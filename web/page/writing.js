@@ -1,0 +1,187 @@
+// Writing: the reader's words, the model's, and going back.
+
+import { $, make, number, say } from "./dom.js";
+import * as messages from "./messages.js";
+import { OPENINGS, app, failed, guarded, label, memory, places, refresh, settings, story, update } from "./app.js";
+
+/** Writes on: first the reader's words, if any, then the model's. */
+export async function write(prompt, options = settings.next()) {
+  if (app.run || !app.session) return;
+  messages.hide();
+  closePlace();
+  $("welcome").hidden = true;
+  // The button says what can be done from here on, before anything has to wait.
+  app.run = { stop: () => (app.run.stopped = true) };
+  update();
+  try {
+    app.before = { length: story.length, bytes: story.length > 0 ? await app.session.save() : undefined, prompt };
+    if (prompt) {
+      const words = app.session.info.hasTokenizer ? prompt : prompt.trim().split(/\s+/).map(Number);
+      const { tokens, texts } = await app.session.feed(words);
+      story.add(tokens, label(tokens, texts), { yours: true });
+    }
+    if (app.run.stopped) return;
+    await generate(options);
+  } catch (error) {
+    failed(error);
+  } finally {
+    app.run = undefined;
+    refresh();
+  }
+}
+
+async function generate(options) {
+  app.run = app.session.generate(undefined, options);
+  const started = performance.now();
+  let [count, told] = [0, 0];
+  for await (const { tokens, texts, logprobs } of app.run.batches()) {
+    story.add(tokens, label(tokens, texts), { logprobs });
+    count += tokens.length;
+    const now = performance.now();
+    if (now - told > 100) {
+      told = now;
+      showSpeed(count, now - started);
+      memory.grow(story.length);
+      memory.follow();
+    }
+  }
+  const { finish, tail } = await app.run.done;
+  story.addTail(tail);
+  showSpeed(count, performance.now() - started);
+  say(finish === "end of text" ? "The story has ended." : `${count} tokens were written.`);
+}
+
+function showSpeed(count, milliseconds) {
+  if (milliseconds > 0) $("speed").textContent = `${number((1000 * count) / milliseconds)} tokens/s`;
+}
+
+/** Returns to the first `length` tokens, by the nearest state that is kept. */
+async function rewind(length, tokens = story.ids) {
+  const target = tokens.slice(0, length);
+  const state = places.nearest(target, app.before && { ...app.before, tokens: story.ids.slice(0, app.before.length) });
+  if (state) await app.session.restore(state.bytes);
+  else await app.session.reset();
+  const rest = target.slice(state?.length ?? 0);
+  if (rest.length > 0) await app.session.feed(rest);
+}
+
+async function again() {
+  if (app.run || !app.before) return;
+  const { length, prompt } = app.before;
+  await guarded(async () => {
+    await rewind(length);
+    story.cut(length);
+  });
+  await write(prompt);
+}
+
+$("composer").onsubmit = (event) => {
+  event.preventDefault();
+  if (app.run) {
+    app.run.stop();
+    return;
+  }
+  const box = $("prompt");
+  const prompt = box.value || (story.length === 0 ? box.placeholder : "");
+  box.value = "";
+  write(prompt);
+};
+$("prompt").oninput = update;
+$("prompt").onkeydown = (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    if (!app.run) $("composer").requestSubmit();
+  }
+};
+$("again").onclick = again;
+$("copy").onclick = async () => {
+  try {
+    await navigator.clipboard.writeText(story.text);
+    say("Copied.");
+    $("copy").textContent = "Copied";
+    setTimeout(() => ($("copy").textContent = "Copy"), 1500);
+  } catch {
+    getSelection().selectAllChildren($("story"));
+  }
+};
+$("fresh").onclick = () => guarded(async () => {
+  if (app.before || story.length > 0) await keepPlace(story.length);
+  await app.session.reset();
+  story.clear();
+  app.before = undefined;
+  $("story").hidden = true;
+  $("welcome").hidden = false;
+  $("speed").textContent = "";
+  $("prompt").focus();
+});
+for (const text of OPENINGS) {
+  $("openings").append(make("button", { type: "button", textContent: text, onclick: () => write(text) }));
+}
+
+story.onPlace = (index) => {
+  const token = story.tokens[index];
+  const facts = [`Token ${index + 1} of ${story.length}`];
+  if (token.logprob !== undefined) facts.push(`probability ${(100 * Math.exp(token.logprob)).toFixed(1)} %`);
+  const gates = memory.of(token);
+  if (gates) facts.push(`written ${(100 * gates.written).toFixed(0)} %, forgotten ${(100 * gates.forgotten).toFixed(0)} %`);
+  $("place-facts").textContent = facts.join("\n");
+  const box = $("place");
+  box.hidden = false;
+  const rect = token.element.getBoundingClientRect();
+  const left = Math.min(Math.max(rect.left, 8), document.documentElement.clientWidth - box.offsetWidth - 8);
+  box.style.left = `${left + scrollX}px`;
+  box.style.top = `${rect.bottom + scrollY + 6}px`;
+  for (const id of ["rewind", "bookmark"]) $(id).disabled = Boolean(app.run);
+  $("rewind").focus({ preventScroll: true });
+};
+
+function closePlace() {
+  if ($("place").hidden) return;
+  const inside = $("place").contains(document.activeElement);
+  $("place").hidden = true;
+  story.point(-1);
+  if (inside) $("story").focus({ preventScroll: true });
+}
+
+/** Bookmarks the first `length` tokens; at the end of the story the state is kept too. */
+export async function keepPlace(length) {
+  const bytes = length === story.length ? await app.session.save() : undefined;
+  places.add({ tokens: story.tokens.slice(0, length), bytes });
+}
+
+$("bookmark").onclick = () => {
+  const length = story.cursor + 1;
+  closePlace();
+  guarded(() => keepPlace(length));
+};
+$("rewind").onclick = () => {
+  const length = story.cursor + 1;
+  closePlace();
+  guarded(async () => {
+    if (length < story.length) await keepPlace(story.length);
+    await rewind(length);
+    story.cut(length);
+    if (app.before?.length > length) app.before = undefined;
+    places.show();
+    $("prompt").focus();
+  });
+};
+places.onGo = (place) => guarded(async () => {
+  if (app.run) return;
+  await rewind(place.tokens.length, Uint32Array.from(place.tokens, (t) => t.id));
+  story.clear();
+  app.before = undefined;
+  $("welcome").hidden = true;
+  for (const t of place.tokens) story.add([t.id], [t.text], { yours: t.yours, logprobs: [t.logprob] });
+  places.show();
+});
+
+document.addEventListener("pointerdown", ({ target }) => {
+  if (!$("place").contains(target) && !$("story").contains(target)) closePlace();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  if (!$("place").hidden) closePlace();
+  else if (app.run) app.run.stop();
+  else if (memory.chosen) memory.choose(null);
+});
