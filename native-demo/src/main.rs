@@ -45,11 +45,23 @@ fn main() {
         // Nobody reads standard output any more (`deltanet … | head`): not an error of ours.
         Err(error) if output::is_broken_pipe(&error) => {}
         Err(error) => {
-            let line = format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ");
-            eprintln!("error: {line}");
+            eprintln!("error: {}", one_line(&error));
             std::process::exit(2);
         }
     }
+}
+
+/// An error and its causes on one line, without causes that the line before already ends with.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.ends_with(&cause) {
+            line += &format!(": {cause}");
+        }
+    }
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<Exit> {

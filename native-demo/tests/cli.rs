@@ -149,6 +149,19 @@ fn bad_options_are_one_line() {
     }
 }
 
+/// A system that has less memory than the model needs, by a limit on the process's address space.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_larger_than_memory_is_one_line() {
+    let mut words = vec!["-c", "ulimit -v 45000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_deltanet")];
+    words.extend(["Once", "--device", "cpu", "--max-tokens", "3"]);
+    let mut command = Command::new("sh");
+    let out = command.current_dir(repository()).args(&words).stdin(Stdio::null()).output().unwrap();
+    let message = refused(&words, &out);
+    assert!(message.contains("model.safetensors: Cannot allocate memory"), "{message}");
+    assert_eq!(message.matches("Cannot allocate memory").count(), 1, "{message}");
+}
+
 #[test]
 fn bad_text_is_one_line_that_says_where() {
     let words = ["--device", "cpu", "--max-tokens", "4"];

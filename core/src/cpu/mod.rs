@@ -17,6 +17,8 @@ mod parallel;
 mod runner;
 mod simd;
 mod slot;
+#[cfg(not(target_family = "wasm"))]
+mod team;
 pub mod theory;
 mod weights;
 

@@ -1,4 +1,5 @@
-//! Loops over independent tasks: on rayon's current pool, or one after the other where there are no threads.
+//! Loops over independent tasks: on the engine's own [`team`](super::team), for calls without an engine on rayon's
+//! current pool, or one after the other where there are no threads.
 //!
 //! A task's result never depends on how tasks are spread, so neither does any result of this engine.
 
@@ -8,10 +9,15 @@ use std::ops::Range;
 /// Calls `f(i)` for every i below `n`, in any order and possibly at the same time.
 pub(crate) fn for_each(n: usize, f: impl Fn(usize) + Sync) {
     #[cfg(not(target_family = "wasm"))]
-    if n > 1 && rayon::current_num_threads() > 1 {
-        use rayon::prelude::*;
-        (0..n).into_par_iter().with_max_len(1).for_each(&f);
-        return;
+    {
+        if super::team::for_each(n, &f) {
+            return;
+        }
+        if n > 1 && rayon::current_num_threads() > 1 {
+            use rayon::prelude::*;
+            (0..n).into_par_iter().with_max_len(1).for_each(&f);
+            return;
+        }
     }
     (0..n).for_each(f);
 }
@@ -19,7 +25,7 @@ pub(crate) fn for_each(n: usize, f: impl Fn(usize) + Sync) {
 /// Threads that [`for_each`] can use.
 pub(crate) fn threads() -> usize {
     #[cfg(not(target_family = "wasm"))]
-    return rayon::current_num_threads();
+    return super::team::threads().unwrap_or_else(rayon::current_num_threads);
     #[cfg(target_family = "wasm")]
     1
 }

@@ -9,6 +9,8 @@ use super::execute::{Buffers, Run, buffer};
 use super::parallel;
 use super::parallel::Shared;
 use super::slot::Slot;
+#[cfg(not(target_family = "wasm"))]
+use super::team::Team;
 use super::weights::Weights;
 use crate::engine::{DecodeRow, Emit, SlotState};
 use crate::error::{Error, Result};
@@ -52,7 +54,7 @@ pub struct Runner {
     slots: Vec<Option<Slot>>,
     buffers: Buffers,
     #[cfg(not(target_family = "wasm"))]
-    pool: rayon::ThreadPool,
+    team: Team,
 }
 
 impl Runner {
@@ -68,12 +70,10 @@ impl Runner {
             return Err(Error::argument("threads", "1 to 1024", options.threads.unwrap_or_default()));
         }
         #[cfg(not(target_family = "wasm"))]
-        let pool = {
+        let team = {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            let builder = rayon::ThreadPoolBuilder::new()
-                .num_threads(options.threads.unwrap_or(cores))
-                .thread_name(|i| format!("deltanet cpu {i}"));
-            builder.build().map_err(|e| Error::OutOfMemory(format!("threads of the CPU engine: {e}")))?
+            let team = Team::new(options.threads.unwrap_or(cores));
+            team.map_err(|e| Error::OutOfMemory(format!("threads of the CPU engine: {e}")))?
         };
         let decode = spec.plan(PlanKind::Decode, options.slots.min(DECODE_ROWS))?;
         Ok(Self {
@@ -85,7 +85,7 @@ impl Runner {
             buffers: Buffers::default(),
             spec,
             #[cfg(not(target_family = "wasm"))]
-            pool,
+            team,
         })
     }
 
@@ -102,7 +102,7 @@ impl Runner {
     /// Threads that work.
     pub fn threads(&self) -> usize {
         #[cfg(not(target_family = "wasm"))]
-        return self.pool.current_num_threads();
+        return self.team.threads();
         #[cfg(target_family = "wasm")]
         1
     }
@@ -185,7 +185,9 @@ impl Runner {
             None => Slot::new(&self.spec)?,
         }];
         let mut run = Run { weights: &self.weights, plan, tokens, slots: &mut taken, buffers: &mut self.buffers };
-        // On this thread and its pool: `after` need not be sendable.
+        #[cfg(not(target_family = "wasm"))]
+        let done = self.team.install(|| run.execute_watched(after));
+        #[cfg(target_family = "wasm")]
         let done = run.execute_watched(after);
         let [mut used] = taken;
         used.fed(tokens);
@@ -258,12 +260,13 @@ impl Runner {
         Ok(())
     }
 
-    fn draw(&self, rows: &[DecodeRow], active: &[usize], drawn: &mut [Drawn]) {
+    fn draw(&mut self, rows: &[DecodeRow], active: &[usize], drawn: &mut [Drawn]) {
         let n = active.len();
+        let slots = &self.slots;
         let shared = Shared::new(drawn);
         let one = |i: usize| {
             let row = &rows[active[i]];
-            if let Some(slot) = &self.slots[row.slot] {
+            if let Some(slot) = &slots[row.slot] {
                 let token = sampler::sample(&slot.logits, &row.sampling, slot.position, &slot.seen);
                 // SAFETY: every row has a place of its own.
                 unsafe { shared.get(i, 1) }.fill(token);
@@ -271,7 +274,7 @@ impl Runner {
         };
         #[cfg(not(target_family = "wasm"))]
         if n > 1 {
-            return self.pool.install(|| parallel::for_each(n, one));
+            return self.team.install(|| parallel::for_each(n, one));
         }
         (0..n).for_each(one);
     }
@@ -328,7 +331,7 @@ impl Runner {
         let mut taken: Vec<Slot> = slots.iter().filter_map(|s| self.slots[*s].take()).collect();
         let mut run = Run { weights: &self.weights, plan, tokens, slots: &mut taken, buffers: &mut self.buffers };
         #[cfg(not(target_family = "wasm"))]
-        let done = self.pool.install(|| run.execute());
+        let done = self.team.install(|| run.execute());
         #[cfg(target_family = "wasm")]
         let done = run.execute();
         let vocab = self.spec.vocab;

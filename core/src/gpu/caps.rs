@@ -1,5 +1,7 @@
 //! What an adapter can do, as far as kernel choice is concerned.
 
+use crate::error::{Error, Result};
+
 /// Limits and features that decide which kernel variants run. Read once per device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Caps {
@@ -62,5 +64,26 @@ impl Caps {
             max_buffer: limits.max_buffer_size,
             max_groups: limits.max_compute_workgroups_per_dimension,
         }
+    }
+
+    /// Whether every base variant runs: none of the limits is below what WebGPU promises. (A binding may be smaller:
+    /// what does not fit says so by itself.)
+    ///
+    /// # Errors
+    /// [`Error::Limit`] for the first limit that is.
+    pub(super) fn check_base(&self, device: &str) -> Result<()> {
+        let base = Self::WEBGPU_DEFAULT;
+        for (what, have, need) in [
+            ("invocations a workgroup", self.max_invocations, base.max_invocations),
+            ("bytes of workgroup memory", self.workgroup_bytes, base.workgroup_bytes),
+            ("storage buffers a kernel", self.storage_buffers, base.storage_buffers),
+            ("workgroups a dimension", self.max_groups, base.max_groups),
+        ] {
+            if have < need {
+                let (device, need, have) = (device.into(), format!("{need} {what}"), have.to_string());
+                return Err(Error::Limit { device, what: "deltanet".into(), need, have });
+            }
+        }
+        Ok(())
     }
 }

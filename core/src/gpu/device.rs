@@ -304,8 +304,18 @@ impl Gpu {
             usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC,
             mapped_at_creation: false,
         });
-        self.check()?;
+        self.check().map_err(|e| self.no_room(e, label, bytes))?;
         Ok(self.count(raw))
+    }
+
+    /// Says what the memory was for that could not be had.
+    pub(super) fn no_room(&self, error: Error, label: &str, bytes: u64) -> Error {
+        match error {
+            Error::OutOfMemory(_) => {
+                Error::OutOfMemory(format!("{} has no room for the {bytes} bytes of \"{label}\"", self.info().name))
+            }
+            other => other,
+        }
     }
 
     /// Takes a buffer into the count of live bytes.

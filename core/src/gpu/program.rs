@@ -116,6 +116,7 @@ impl Program {
     /// # Errors
     /// [`Error::Limit`] for more workgroups than the device takes; [`Error::Gpu`] for what the driver refuses.
     pub fn compile(gpu: &Gpu, dispatches: &[Dispatch], buffers: &[GpuBuffer]) -> Result<Self> {
+        gpu.caps().check_base(&gpu.info().name)?;
         let mut distinct: Vec<&Variant> = dispatches.iter().map(|d| &d.variant).collect();
         distinct.sort();
         distinct.dedup();

@@ -39,8 +39,8 @@ impl Stage {
     /// Uploads `weights` and makes `slots` zeroed slots for `layers`. `progress` gets (bytes done, bytes in all).
     ///
     /// # Errors
-    /// [`Error::Limit`] when a weight's row or the slots of a layer need a larger binding than the device has;
-    /// [`Error::OutOfMemory`] when the device has no room.
+    /// [`Error::Limit`] for a device below WebGPU's default limits, or when a weight's row or the slots of a layer
+    /// need a larger binding than it has; [`Error::OutOfMemory`] when it has no room.
     pub fn new(
         gpu: Gpu,
         vocab: usize,
@@ -49,6 +49,7 @@ impl Stage {
         slots: usize,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
+        gpu.caps().check_base(&gpu.info().name)?;
         let mut buffers = Vec::new();
         let (pool, heads, states) = Pool::new(&gpu, vocab, layers, slots, &mut buffers)?;
         let weights = Uploaded::new(&gpu, weights, &mut buffers, progress)?;

@@ -5,6 +5,8 @@ use deltanet::{Device, LoadOptions, Model, Sampling};
 use deltanet_tests::compare::{close, identical};
 use deltanet_tests::{engines, expected};
 
+mod devices;
+
 fn load(device: &Device) -> Model {
     Model::open(expected::demo_directory(), device).unwrap()
 }
@@ -340,57 +342,4 @@ fn wrong_calls_are_refused() {
     assert!(bad(model.session().map(drop)).contains("at most 4"));
     drop(held);
     model.session().unwrap();
-}
-
-#[test]
-fn an_application_hands_over_its_device() {
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-    let adapter = wait(instance.request_adapter(&wgpu::RequestAdapterOptions::default())).unwrap();
-    let (device, queue) = wait(adapter.request_device(&wgpu::DeviceDescriptor::default())).unwrap();
-    let gpu = deltanet::gpu::Gpu::from_wgpu(device, queue);
-    let before = gpu.live_bytes();
-    let model = load(&Device::Gpu(gpu.clone()));
-    let case = &expected::demo().prompts[3];
-    let mut session = model.session().unwrap();
-    session.feed(&case.ids[..case.prompt_len]).unwrap();
-    assert_eq!(drawn(&mut session, greedy(10)), case.ids[case.prompt_len..case.prompt_len + 10]);
-    assert!(gpu.live_bytes() > before);
-    drop((session, model));
-    assert_eq!(gpu.live_bytes(), before, "every buffer is given back");
-}
-
-/// Runs a future that is ready when polled (native wgpu's requests are).
-fn wait<F: Future>(f: F) -> F::Output {
-    let mut f = std::pin::pin!(f);
-    loop {
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        if let std::task::Poll::Ready(out) = f.as_mut().poll(&mut context) {
-            return out;
-        }
-    }
-}
-
-#[test]
-fn a_lost_device_is_an_error_and_the_saved_session_goes_on() {
-    let open = || {
-        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-        let adapter = wait(instance.request_adapter(&wgpu::RequestAdapterOptions::default())).unwrap();
-        let (device, queue) = wait(adapter.request_device(&wgpu::DeviceDescriptor::default())).unwrap();
-        deltanet::gpu::Gpu::from_wgpu(device, queue)
-    };
-    let case = &expected::demo().prompts[1];
-    let gpu = open();
-    let model = load(&Device::Gpu(gpu.clone()));
-    let mut session = model.session().unwrap();
-    session.feed(&case.ids[..case.prompt_len]).unwrap();
-    let file = session.save().unwrap();
-    // What a driver reset looks like from here.
-    gpu.device().destroy();
-    let error = session.generate(greedy(4)).unwrap().map(|p| p.map(drop)).find_map(Result::err).expect("an error");
-    assert!(!error.to_string().contains('\n'), "{error}");
-    assert!(matches!(error, deltanet::Error::DeviceLost(_)), "{error:?}");
-    drop((session, model));
-    let mut session = load(&Device::Gpu(open())).session().unwrap();
-    session.restore(&file).unwrap();
-    assert_eq!(drawn(&mut session, greedy(6)), case.ids[case.prompt_len..case.prompt_len + 6]);
 }
