@@ -73,6 +73,8 @@ files! {
         ConvTail = "conv/tail",
         /// A decode step of a mixer: gates, delta rule, output norm and gate.
         MixerStep = "mixer/step",
+        /// The same in four columns an invocation, for software adapters.
+        MixerSolo = "mixer/solo",
         /// Tiles of a picture of the state.
         Paint = "picture/paint",
     }

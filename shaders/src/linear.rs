@@ -84,6 +84,8 @@ pub enum Destination {
 pub struct Product {
     /// The matrix.
     pub element: Element,
+    /// Whether it is a texture.
+    pub texture: bool,
     /// The input.
     pub prologue: Prologue,
     /// The result.
@@ -111,6 +113,7 @@ impl Product {
         };
         let mut v = Variant::new(kernel)
             .flag(self.element.flag(), true)
+            .flag("W_TEXTURE", self.texture)
             .flag("IN_RMS", self.prologue == Prologue::Rms)
             .flag("IN_SWIGLU", self.prologue == Prologue::SwiGlu)
             .flag("IN_HEAD", matches!(self.prologue, Prologue::Head { .. }))
@@ -189,15 +192,38 @@ pub fn gemm(product: &Product, tile: GemmTile, rows: u32) -> Variant {
         .with("ROWS", rows)
 }
 
+/// Tile of a product on a software adapter.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct SoloTile {
+    /// Invocations a workgroup.
+    pub workgroup: u32,
+    /// Outputs an invocation.
+    pub outputs: u32,
+    /// Rows an invocation: a power of two.
+    pub rows: u32,
+    /// vec4s of the window of x that is bound as a uniform; 0: x is a storage buffer.
+    pub window: u32,
+}
+
 /// `linear/solo`, plain input: weights, x, bias, row table, out; those that there are.
 /// Groups (⌈out_dim / (workgroup · outputs)⌉, rows / rows a pass).
-pub fn solo(product: &Product, workgroup: u32, outputs: u32, rows: u32) -> Variant {
-    product.variant(Kernel::LinearSolo).with("WG", workgroup).with("N", outputs).with("R", rows)
+pub fn solo(product: &Product, tile: SoloTile) -> Variant {
+    let v = product
+        .variant(Kernel::LinearSolo)
+        .with("WG", tile.workgroup)
+        .with("N", tile.outputs)
+        .with("R", tile.rows)
+        .flag("XUNI", tile.window > 0);
+    if tile.window > 0 { v.with("XLEN", tile.window) } else { v }
 }
 
 /// `linear/embed`: weights, out, then tokens, or (decode) controls, heads, row table, sequences. Groups (rows).
-pub fn embed(element: Element, decode: bool) -> Variant {
-    Variant::new(Kernel::Embed).with("WG", 64).flag(element.flag(), true).flag("DECODE", decode)
+pub fn embed(element: Element, texture: bool, decode: bool) -> Variant {
+    Variant::new(Kernel::Embed)
+        .with("WG", 64)
+        .flag(element.flag(), true)
+        .flag("W_TEXTURE", texture)
+        .flag("DECODE", decode)
 }
 
 /// `common/begin`: tokens, sequences, heads, row table. One group.

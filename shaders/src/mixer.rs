@@ -141,3 +141,19 @@ pub fn step(form: &MixerForm, tile: StepTile, output: StepOutput, convolved: boo
 pub fn step_packed(form: &MixerForm, output: StepOutput) -> bool {
     output.norm || form.decay != Decay::None
 }
+
+/// `mixer/solo`: x, aux (`apart`), pack (with a decay), row table, state, out. V must be a multiple of 4.
+///
+/// `window`: vec4s of the window of x that is bound as a uniform; 0: x is a storage buffer. `convolved`: x comes after
+/// convolution and SiLU. Groups (⌈V / 4 / 8⌉, HV, rows).
+pub fn solo_step(form: &MixerForm, window: u32, convolved: bool) -> Variant {
+    let v = form
+        .variant(Kernel::MixerSolo)
+        .with("WG", SOLO_WORKGROUP)
+        .flag("XUNI", window > 0)
+        .flag("DELTA", form.delta)
+        .flag("LONGHORN", form.longhorn)
+        .flag("CONV", convolved)
+        .flag("PACK", form.decay != Decay::None);
+    if window > 0 { v.with("XLEN", window) } else { v }
+}

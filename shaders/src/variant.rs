@@ -32,8 +32,12 @@ pub struct Variant {
 /// How a kernel uses one binding.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Access {
-    /// `var<uniform>`
+    /// `var<uniform>` of a struct: the params.
     Uniform,
+    /// `var<uniform>` of an array: a window of a buffer.
+    UniformArray,
+    /// `var … : texture_2d<u32>`
+    Texture,
     /// `var<storage, read>`
     Read,
     /// `var<storage, read_write>`
@@ -131,8 +135,12 @@ fn bindings(file: &str, wgsl: &str) -> Result<Vec<Access>, PreprocessError> {
         let (index, rest) = rest.split_once(')').ok_or_else(bad)?;
         let index = index.trim().parse().map_err(|_| bad())?;
         let rest = rest.trim_start();
-        let access = if rest.starts_with("var<uniform>") {
+        let access = if rest.starts_with("var<uniform>") && rest.contains(": array<") {
+            Access::UniformArray
+        } else if rest.starts_with("var<uniform>") {
             Access::Uniform
+        } else if rest.starts_with("var ") && rest.contains(": texture_2d<u32>") {
+            Access::Texture
         } else if rest.starts_with("var<storage, read>") {
             Access::Read
         } else if rest.starts_with("var<storage, read_write>") {

@@ -53,7 +53,7 @@ fn check(s: &Shipped) -> Result<(), String> {
             naga::AddressSpace::WorkGroup => {
                 bytes += module.types[var.ty].inner.size(module.to_ctx()).next_multiple_of(16);
             }
-            naga::AddressSpace::Uniform | naga::AddressSpace::Storage { .. } => {
+            naga::AddressSpace::Uniform | naga::AddressSpace::Storage { .. } | naga::AddressSpace::Handle => {
                 let binding = var.binding.as_ref().ok_or("a buffer without a binding")?;
                 if binding.group != 0 {
                     return Err(format!("group {}: expected 0", binding.group));
@@ -63,9 +63,11 @@ fn check(s: &Shipped) -> Result<(), String> {
                         Access::ReadWrite
                     }
                     naga::AddressSpace::Storage { .. } => Access::Read,
+                    naga::AddressSpace::Handle => Access::Texture,
+                    _ if matches!(module.types[var.ty].inner, naga::TypeInner::Array { .. }) => Access::UniformArray,
                     _ => Access::Uniform,
                 };
-                storage += u32::from(access != Access::Uniform);
+                storage += u32::from(matches!(access, Access::Read | Access::ReadWrite));
                 found.push((binding.binding, access));
                 if info.get_entry_point(0)[handle].is_empty() {
                     return Err(format!("binding {} is never used", binding.binding));

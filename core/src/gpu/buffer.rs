@@ -43,3 +43,75 @@ impl GpuBuffer {
         self.inner.raw.size()
     }
 }
+
+/// A read-only matrix as a texture of four u32 a texel. Clones share it; the last one frees it.
+#[derive(Clone, Debug)]
+pub struct GpuTexture {
+    inner: Arc<TextureInner>,
+}
+
+#[derive(Debug)]
+struct TextureInner {
+    raw: wgpu::Texture,
+    view: wgpu::TextureView,
+    bytes: u64,
+    live: Arc<AtomicU64>,
+}
+
+impl Drop for TextureInner {
+    fn drop(&mut self) {
+        self.live.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.raw.destroy();
+    }
+}
+
+impl GpuTexture {
+    pub(super) fn new(raw: wgpu::Texture, live: &Arc<AtomicU64>) -> Self {
+        let bytes = 16 * u64::from(raw.width()) * u64::from(raw.height());
+        live.fetch_add(bytes, Ordering::Relaxed);
+        let view = raw.create_view(&wgpu::TextureViewDescriptor::default());
+        Self { inner: Arc::new(TextureInner { raw, view, bytes, live: live.clone() }) }
+    }
+    /// The wgpu texture.
+    pub fn raw(&self) -> &wgpu::Texture {
+        &self.inner.raw
+    }
+}
+
+/// An entry of a program's table: what a kernel's binding can be.
+#[derive(Clone, Debug)]
+pub enum Binding {
+    /// A whole buffer.
+    Buffer(GpuBuffer),
+    /// Bytes `offset .. offset + size` of a buffer.
+    Window(GpuBuffer, u64, u64),
+    /// A texture.
+    Texture(GpuTexture),
+}
+
+impl From<GpuBuffer> for Binding {
+    fn from(buffer: GpuBuffer) -> Self {
+        Self::Buffer(buffer)
+    }
+}
+
+impl Binding {
+    /// The buffer, if it is one.
+    pub fn buffer(&self) -> Option<&GpuBuffer> {
+        match self {
+            Self::Buffer(buffer) | Self::Window(buffer, ..) => Some(buffer),
+            Self::Texture(_) => None,
+        }
+    }
+    pub(super) fn resource(&self) -> wgpu::BindingResource<'_> {
+        match self {
+            Self::Buffer(buffer) => buffer.raw().as_entire_binding(),
+            Self::Window(buffer, offset, size) => wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: buffer.raw(),
+                offset: *offset,
+                size: std::num::NonZeroU64::new(*size),
+            }),
+            Self::Texture(texture) => wgpu::BindingResource::TextureView(&texture.inner.view),
+        }
+    }
+}

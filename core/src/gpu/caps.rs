@@ -21,6 +21,12 @@ pub struct Caps {
     pub workgroup_bytes: u32,
     /// Storage buffers a kernel may bind (8 by default).
     pub storage_buffers: u32,
+    /// Matrices are read faster as textures than as buffers (some software adapters).
+    pub texture_weights: bool,
+    /// Largest uniform binding in bytes (64 KiB by default).
+    pub max_uniform: u64,
+    /// Largest width and height of a texture (8,192 by default).
+    pub max_texture: u32,
     /// Largest storage binding in bytes (128 MiB by default).
     pub max_binding: u64,
     /// Largest buffer in bytes (256 MiB by default).
@@ -40,6 +46,9 @@ impl Caps {
         max_invocations: 256,
         workgroup_bytes: 16_384,
         storage_buffers: 8,
+        texture_weights: false,
+        max_uniform: 64 << 10,
+        max_texture: 8192,
         max_binding: 128 << 20,
         max_buffer: 256 << 20,
         max_groups: 65_535,
@@ -51,8 +60,9 @@ impl Caps {
         let info = device.adapter_info();
         let one_size = info.subgroup_min_size == info.subgroup_max_size;
         let subgroups = features.contains(wgpu::Features::SUBGROUP) && one_size;
+        let software = info.device_type == wgpu::DeviceType::Cpu;
         Self {
-            software: info.device_type == wgpu::DeviceType::Cpu,
+            software,
             f16: features.contains(wgpu::Features::SHADER_F16),
             subgroup_size: if subgroups { info.subgroup_min_size } else { 0 },
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
@@ -60,6 +70,9 @@ impl Caps {
             max_invocations: limits.max_compute_invocations_per_workgroup,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
             storage_buffers: limits.max_storage_buffers_per_shader_stage,
+            texture_weights: software,
+            max_uniform: limits.max_uniform_buffer_binding_size.into(),
+            max_texture: limits.max_texture_dimension_2d,
             max_binding: limits.max_storage_buffer_binding_size,
             max_buffer: limits.max_buffer_size,
             max_groups: limits.max_compute_workgroups_per_dimension,

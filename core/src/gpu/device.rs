@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use deltanet_shaders::Variant;
 
-use super::buffer::GpuBuffer;
+use super::buffer::{GpuBuffer, GpuTexture};
 use super::caps::Caps;
 use super::program::Pipeline;
 use crate::error::{Error, Result};
@@ -301,7 +301,11 @@ impl Gpu {
         let raw = self.device().create_buffer(&wgpu::BufferDescriptor {
             label: Some(label),
             size: bytes.next_multiple_of(4).max(16),
-            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST | wgpu::BufferUsages::COPY_SRC,
+            usage: wgpu::BufferUsages::STORAGE
+                | wgpu::BufferUsages::COPY_DST
+                | wgpu::BufferUsages::COPY_SRC
+                // Kernels for software adapters bind windows of buffers as uniforms.
+                | if self.caps().software { wgpu::BufferUsages::UNIFORM } else { wgpu::BufferUsages::empty() },
             mapped_at_creation: false,
         });
         self.check().map_err(|e| self.no_room(e, label, bytes))?;
@@ -316,6 +320,23 @@ impl Gpu {
             }
             other => other,
         }
+    }
+
+    /// A texture of `width` × `height` texels of four u32.
+    pub(super) fn texture(&self, label: &str, width: u32, height: u32) -> Result<GpuTexture> {
+        let raw = self.device().create_texture(&wgpu::TextureDescriptor {
+            label: Some(label),
+            size: wgpu::Extent3d { width, height, depth_or_array_layers: 1 },
+            mip_level_count: 1,
+            sample_count: 1,
+            dimension: wgpu::TextureDimension::D2,
+            format: wgpu::TextureFormat::Rgba32Uint,
+            usage: wgpu::TextureUsages::TEXTURE_BINDING | wgpu::TextureUsages::COPY_DST,
+            view_formats: &[],
+        });
+        let bytes = 16 * u64::from(width) * u64::from(height);
+        self.check().map_err(|e| self.no_room(e, label, bytes))?;
+        Ok(GpuTexture::new(raw, &self.inner.live))
     }
 
     /// Takes a buffer into the count of live bytes.

@@ -8,7 +8,7 @@ use deltanet_shaders::head::HeadLayout;
 use deltanet_shaders::params::{BeginParams, EmbedParams};
 use deltanet_shaders::{Variant, linear};
 
-use super::buffer::GpuBuffer;
+use super::buffer::Binding;
 use super::caps::Caps;
 use super::device::Gpu;
 use super::program::Dispatch;
@@ -60,7 +60,7 @@ pub(super) struct Lower<'a> {
     pub(super) weights: &'a mut Uploaded,
     pub(super) fixed: &'a Fixed,
     pub(super) scratch: &'a mut ScratchPool,
-    pub(super) buffers: &'a mut Vec<GpuBuffer>,
+    pub(super) buffers: &'a mut Vec<Binding>,
     /// What neighbouring ops do for each other.
     pub(super) fused: Fused,
     /// Places of the plan's buffers that are alive.
@@ -130,6 +130,20 @@ impl Lower<'_> {
         self.plan.rows as u32
     }
 
+    /// Elements from row to row of a buffer `width` wide: whole vec4s, and on software adapters whole uniform windows
+    /// (256 bytes).
+    fn stride(&self, width: u32) -> u32 {
+        width.next_multiple_of(if self.caps.software { 64 } else { 4 })
+    }
+
+    /// A window of a buffer, as an entry of the table.
+    pub(super) fn window(&mut self, buffer: usize, offset: u64, size: u64) -> Result<usize> {
+        let whole = self.buffers.get(buffer).and_then(Binding::buffer).cloned();
+        let whole = whole.ok_or_else(|| Error::Gpu(format!("no buffer {buffer}")))?;
+        self.buffers.push(Binding::Window(whole, offset, size));
+        Ok(self.buffers.len() - 1)
+    }
+
     /// The place of a plan buffer, made when first asked for.
     pub(super) fn place(&mut self, id: BufId) -> Result<Place> {
         if let Some(place) = self.places.get(id.0).copied().flatten() {
@@ -137,7 +151,7 @@ impl Lower<'_> {
         }
         let missing = || Error::Gpu(format!("the plan has no buffer {}", id.0));
         let spec = self.plan.buffers.get(id.0).ok_or_else(missing)?;
-        let stride = spec.width.next_multiple_of(4) as u32;
+        let stride = self.stride(spec.width as u32);
         let bytes = 4 * u64::from(stride) * spec.rows as u64;
         let buffer = self.scratch.take(self.gpu, self.buffers, spec.name, bytes)?;
         let place = Place { buffer, stride };
@@ -152,7 +166,7 @@ impl Lower<'_> {
 
     /// Scratch for the op at hand, so many f32 elements a row.
     pub(super) fn pass(&mut self, name: &'static str, width: u32) -> Result<Place> {
-        let stride = width.next_multiple_of(4);
+        let stride = self.stride(width);
         let bytes = 4 * u64::from(stride) * u64::from(self.rows());
         let buffer = self.scratch.take(self.gpu, self.buffers, name, bytes)?;
         self.passing.push(buffer);
@@ -228,7 +242,7 @@ impl Lower<'_> {
                 vocab: self.vocab,
                 out_stride: out.stride,
             };
-            let variant = linear::embed(element(matrix.dtype), decode);
+            let variant = linear::embed(element(matrix.dtype), matrix.texture, decode);
             let mut buffers = vec![part.buffer, out.buffer];
             if decode {
                 buffers.extend([f.controls, f.heads, f.table, f.sequences]);

@@ -2,8 +2,8 @@
 
 use bytemuck::bytes_of;
 use deltanet_shaders::linear::{
-    Destination, Gate, GemmTile, GemvTile, Product, Prologue, SOLO_WORKGROUP, SWIGLU_WORKGROUP, gemm, gemv, head_norm,
-    rms, solo, swiglu,
+    Destination, Gate, GemmTile, GemvTile, Product, Prologue, SOLO_WORKGROUP, SWIGLU_WORKGROUP, SoloTile, gemm, gemv,
+    head_norm, rms, solo, swiglu,
 };
 use deltanet_shaders::params::{
     ConvOutParams, HeadNormParams, InputParams, LinearParams, OutputParams, RmsParams, SwiGluParams,
@@ -52,13 +52,13 @@ impl Lower<'_> {
         let one = op.last_only && self.plan.kind == PlanKind::Prefill;
         let rows = if one { 1 } else { self.rows() };
         let few = rows <= GEMV_ROWS || self.plan.kind == PlanKind::Decode;
+        // A head norm besides would bind too many buffers; no model has that.
+        let simple = !op.add && !matches!(op.input, Input::HeadNorm { .. });
+        if let Some(mixer) = next.filter(|m| m.qkv.buf == op.out && simple && self.fuses(m)) {
+            self.convolve_out(mixer, &mut target)?;
+        }
         if few && !self.caps.software {
             let source = self.source(op)?;
-            // A head norm besides would bind too many buffers; no model has that.
-            let simple = !op.add && !matches!(op.input, Input::HeadNorm { .. });
-            if let Some(mixer) = next.filter(|m| m.qkv.buf == op.out && simple && self.fuses(m)) {
-                self.convolve_out(mixer, &mut target)?;
-            }
             self.gemv(&matrix, &source, &target, rows, one);
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl Lower<'_> {
         let last = one && !matches!(op.input, Input::RmsNorm { .. });
         let source = self.plain(op, one)?;
         if self.caps.software {
-            self.solo(&matrix, &source, &target, rows, last);
+            self.solo(&matrix, &source, &target, rows, last)?;
         } else {
             self.gemm(&matrix, &source, &target, rows);
         }
@@ -221,6 +221,7 @@ impl Lower<'_> {
     fn product(matrix: &GpuMatrix, source: &Source, target: &Target, last: bool) -> Product {
         Product {
             element: element(matrix.dtype),
+            texture: matrix.texture,
             prologue: source.prologue,
             destination: target.destination,
             bias: target.bias.is_some(),
@@ -254,7 +255,7 @@ impl Lower<'_> {
                 buffers.push(self.fixed.table);
             }
             buffers.push(target.buffer);
-            all.push((LinearParams { input: source.params, output, conv }, buffers));
+            all.push((LinearParams { input: source.params, output, conv, first_row: 0 }, buffers));
         }
         all
     }
@@ -279,14 +280,45 @@ impl Lower<'_> {
         }
     }
 
-    fn solo(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32, last: bool) {
+    fn solo(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32, last: bool) -> Result<()> {
         let product = Self::product(matrix, source, target, last);
-        for (params, buffers) in self.parts(matrix, source, target, &product) {
-            let r = rows_a_pass(rows, 8);
-            let n = if r >= 4 { 4 } else { 1 };
-            let groups = [params.output.out_dim.div_ceil(SOLO_LANES * n), rows.div_ceil(r), 1];
-            self.push(solo(&product, SOLO_LANES, n, r), bytes_of(&params), buffers, groups);
+        let (tile, window_rows) = self.solo_tile(source, rows, last);
+        for (mut params, buffers) in self.parts(matrix, source, target, &product) {
+            let invocations = params.output.out_dim.div_ceil(tile.outputs);
+            let tile = SoloTile { workgroup: if invocations < 1024 { 8 } else { 32 }, ..tile };
+            for first in (0..rows).step_by(window_rows as usize) {
+                let mut buffers = buffers.clone();
+                if tile.window > 0 {
+                    let size = 16 * u64::from(tile.window);
+                    let offset = 4 * u64::from(first) * u64::from(source.params.x_stride);
+                    let window = self.window(source.x, offset, size)?;
+                    // Weights come first, then x.
+                    if let Some(x) = buffers.get_mut(1) {
+                        *x = window;
+                    }
+                }
+                params.first_row = first;
+                let groups = [invocations.div_ceil(tile.workgroup), window_rows / tile.rows, 1];
+                self.push(solo(&product, tile), bytes_of(&params), buffers, groups);
+            }
         }
+        Ok(())
+    }
+
+    /// Rows of so many elements that fit a uniform binding.
+    pub(super) fn window_rows(&self, stride: u32) -> u32 {
+        (self.caps.max_uniform / (4 * u64::from(stride.max(1)))) as u32
+    }
+
+    /// The tile, its workgroup still to be chosen, and the rows of one dispatch.
+    fn solo_tile(&self, source: &Source, rows: u32, last: bool) -> (SoloTile, u32) {
+        let most = self.window_rows(source.params.x_stride);
+        let uniform = source.aligned && !last && most > 0;
+        let r = rows_a_pass(rows, if uniform { most.min(8) } else { 8 });
+        let window_rows =
+            if uniform { (1..=rows.min(most)).rev().find(|w| rows % w == 0 && w % r == 0).unwrap_or(r) } else { rows };
+        let window = if uniform { window_rows * source.params.x_stride / 4 } else { 0 };
+        (SoloTile { workgroup: 0, outputs: 4, rows: r, window }, window_rows)
     }
 }
 
@@ -298,12 +330,9 @@ pub(super) fn gate_of(activation: Activation) -> Gate {
     }
 }
 
-/// Invocations a workgroup of the product for software adapters.
-const SOLO_LANES: u32 = 32;
-
 /// The largest power of two up to `most` that divides `rows`.
 fn rows_a_pass(rows: u32, most: u32) -> u32 {
-    (1 << rows.trailing_zeros().min(31)).min(most)
+    (1 << rows.trailing_zeros().min(31)).min(1 << most.max(1).ilog2())
 }
 
 /// Team and outputs depend on the matrix alone: a row's result must not depend on how many rows there are.

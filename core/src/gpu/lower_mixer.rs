@@ -2,10 +2,13 @@
 
 use bytemuck::bytes_of;
 use deltanet_shaders::mixer::{
-    MixerForm, StepOutput, StepTile, conv_tail, prep, prep_workgroup, step, step_packed, tail_workgroup,
+    MixerForm, StepOutput, StepTile, conv_tail, prep, prep_workgroup, solo_step, step, step_packed, tail_workgroup,
 };
-use deltanet_shaders::params::{ConvParams, GateParams, PrepParams, StepParams};
-use deltanet_shaders::{delta as shaders, linear::Gate};
+use deltanet_shaders::params::{ConvParams, GateParams, PrepParams, SoloStepParams, StepParams};
+use deltanet_shaders::{
+    delta as shaders,
+    linear::{Gate, SOLO_WORKGROUP},
+};
 
 use super::delta::{DeltaCall, PrecondViews, Slots, Table, View, chunk_length, lower_chunk, lower_recurrent};
 use super::lower::{Lower, Place};
@@ -49,7 +52,7 @@ impl Lower<'_> {
     /// `next` is the product that follows, if one does.
     pub(super) fn mixer(&mut self, op: &Mixer, next: Option<&Linear>) -> Result<()> {
         if self.fuses(op) {
-            return self.step(op, next);
+            return if self.caps.software { self.solo_step(op) } else { self.step(op, next) };
         }
         let (state, words) = self.layer_state(op.layer)?;
         let conved = self.place(op.conved)?;
@@ -70,7 +73,8 @@ impl Lower<'_> {
     /// are shared by the heads and columns of a group, so no single workgroup could advance them.
     pub(super) fn fuses(&self, op: &Mixer) -> bool {
         let beta_beside = op.beta.as_ref().is_none_or(|b| b.buf == op.qkv.buf);
-        self.plan.kind == PlanKind::Decode && !self.caps.software && op.precond.is_none() && beta_beside
+        let whole = !self.caps.software || op.value_dim.is_multiple_of(4);
+        self.plan.kind == PlanKind::Decode && op.precond.is_none() && beta_beside && whole
     }
 
     /// Small weights, convolution first; then A_log and dt_bias; then the preconditioner's A_log, dt_bias and μ; then
@@ -292,6 +296,45 @@ impl Lower<'_> {
         buffers.extend([self.fixed.table, state, out.buffer]);
         let groups = [v.div_ceil(tile.columns), form.value_heads, self.rows()];
         self.push(step(&form, tile, output, convolved), bytes_of(&params), buffers, groups);
+        Ok(())
+    }
+
+    /// A decode step on a software adapter; norm and gate are left to the product that follows.
+    fn solo_step(&mut self, op: &Mixer) -> Result<()> {
+        let (state, words) = self.layer_state(op.layer)?;
+        let (x, x_at) = self.cols(&op.qkv)?;
+        let out = self.place(op.out)?;
+        let (pack, places) = self.mixer_pack(op, None)?;
+        let (gates, aux, bounded) = self.gates(op, x, &places)?;
+        let form = form(op, bounded, aux != x);
+        let convolved = self.fused.convolved.take() == Some(op.qkv.buf);
+        // Rows of a window; what lies apart has none.
+        let most = if form.apart { 0 } else { self.window_rows(x.stride) };
+        let rows = (1..=self.rows().min(most)).rev().find(|w| self.rows() % w == 0);
+        let window = rows.map_or(0, |r| r * x.stride / 4);
+        let rows = rows.unwrap_or(self.rows());
+        let variant = solo_step(&form, window, convolved);
+        for first in (0..self.rows()).step_by(rows as usize) {
+            let params = SoloStepParams {
+                gates,
+                x_at,
+                out_stride: out.stride,
+                state_words: words,
+                state_at: op.state.s as u32,
+                scale: (op.key_dim as f32).sqrt().recip(),
+                first_row: first,
+            };
+            let mut buffers = vec![x.buffer];
+            if window > 0 {
+                let offset = 4 * u64::from(first) * u64::from(x.stride);
+                buffers = vec![self.window(x.buffer, offset, 16 * u64::from(window))?];
+            }
+            buffers.extend(form.apart.then_some(aux.buffer));
+            buffers.extend((form.decay != shaders::Decay::None).then_some(pack));
+            buffers.extend([self.fixed.table, state, out.buffer]);
+            let groups = [form.value_dim.div_ceil(4 * SOLO_WORKGROUP), form.value_heads, rows];
+            self.push(variant.clone(), bytes_of(&params), buffers, groups);
+        }
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ mod stage;
 mod trace;
 mod upload;
 
-pub use buffer::GpuBuffer;
+pub use buffer::{Binding, GpuBuffer, GpuTexture};
 pub use caps::Caps;
 pub use device::{AdapterSummary, DeviceChoice, Gpu, LimitsChoice, adapters};
 #[cfg(target_family = "wasm")]

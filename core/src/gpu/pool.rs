@@ -7,7 +7,7 @@ use deltanet_shaders::head::{HEAD_POSITION, HeadLayout};
 use deltanet_shaders::linear::{COPY_WORKGROUP, copy_slots};
 use deltanet_shaders::params::CopyParams;
 
-use super::buffer::GpuBuffer;
+use super::buffer::{Binding, GpuBuffer};
 use super::device::Gpu;
 use super::program::{Dispatch, Program};
 use crate::engine::SlotState;
@@ -43,7 +43,7 @@ impl Pool {
         vocab: usize,
         layers: &[LayerState],
         slots: usize,
-        table: &mut Vec<GpuBuffer>,
+        table: &mut Vec<Binding>,
     ) -> Result<(Self, usize, Vec<Option<usize>>)> {
         if slots == 0 {
             return Err(Error::argument("slots", "at least 1", 0));
@@ -52,7 +52,7 @@ impl Pool {
         let head = HeadLayout::new(words);
         let mut make = |name: &str, words: usize| -> Result<usize> {
             let bytes = (slots as u64).saturating_mul(4 * words as u64);
-            table.push(gpu.buffer(name, bytes).map_err(|e| with_slots(e, slots))?);
+            table.push(gpu.buffer(name, bytes).map_err(|e| with_slots(e, slots))?.into());
             Ok(table.len() - 1)
         };
         let heads = make("heads of the session slots", head.stride as usize)?;
@@ -61,7 +61,8 @@ impl Pool {
             let name = format!("state of layer {i}");
             indices.push(if layer.words > 0 { Some(make(&name, layer.words)?) } else { None });
         }
-        let get = |i: usize| table.get(i).cloned().ok_or_else(|| Error::Gpu("buffer table".into()));
+        let get =
+            |i: usize| table.get(i).and_then(Binding::buffer).cloned().ok_or_else(|| Error::Gpu("buffer table".into()));
         let mut states = Vec::with_capacity(indices.len());
         for (layer, index) in layers.iter().zip(&indices) {
             states.push((layer.words, index.map(get).transpose()?));

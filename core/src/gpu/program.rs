@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use deltanet_shaders::{Access, Variant};
 
-use super::buffer::GpuBuffer;
+use super::buffer::{Binding, GpuBuffer};
 use super::device::Gpu;
 use crate::error::{Error, Result};
 
@@ -15,7 +15,7 @@ pub struct Dispatch {
     pub variant: Variant,
     /// Bytes of its uniform `Params`, if it has one (binding 0).
     pub params: Vec<u8>,
-    /// Storage buffers in binding order, as indices into the program's buffer table.
+    /// What it binds besides, in binding order, as indices into the program's buffer table.
     pub buffers: Vec<usize>,
     /// Workgroups.
     pub groups: [u32; 3],
@@ -35,7 +35,7 @@ pub struct Program {
     steps: Vec<Step>,
     _uniforms: Option<GpuBuffer>,
     /// The bind groups keep the wgpu buffers alive, but a [`GpuBuffer`] destroys its buffer when its last clone goes.
-    _buffers: Vec<GpuBuffer>,
+    _buffers: Vec<Binding>,
 }
 
 #[derive(Debug)]
@@ -55,6 +55,22 @@ pub struct Timing {
     pub nanoseconds: f64,
 }
 
+fn binding_type(access: Access) -> wgpu::BindingType {
+    let ty = match access {
+        Access::Uniform | Access::UniformArray => wgpu::BufferBindingType::Uniform,
+        Access::Read => wgpu::BufferBindingType::Storage { read_only: true },
+        Access::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
+        Access::Texture => {
+            return wgpu::BindingType::Texture {
+                sample_type: wgpu::TextureSampleType::Uint,
+                view_dimension: wgpu::TextureViewDimension::D2,
+                multisampled: false,
+            };
+        }
+    };
+    wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None }
+}
+
 fn pipeline(gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {
     let lock = || gpu.pipelines().lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(p) = lock().get(variant) {
@@ -70,15 +86,7 @@ fn pipeline(gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {
         .map(|(i, access)| wgpu::BindGroupLayoutEntry {
             binding: i as u32,
             visibility: wgpu::ShaderStages::COMPUTE,
-            ty: wgpu::BindingType::Buffer {
-                ty: match access {
-                    Access::Uniform => wgpu::BufferBindingType::Uniform,
-                    Access::Read => wgpu::BufferBindingType::Storage { read_only: true },
-                    Access::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
-                },
-                has_dynamic_offset: false,
-                min_binding_size: None,
-            },
+            ty: binding_type(*access),
             count: None,
         })
         .collect();
@@ -89,10 +97,14 @@ fn pipeline(gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {
         bind_group_layouts: &[Some(&layout)],
         ..Default::default()
     });
-    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
-        label: Some(&label),
-        source: wgpu::ShaderSource::Wgsl(source.wgsl.into()),
-    });
+    let descriptor =
+        wgpu::ShaderModuleDescriptor { label: Some(&label), source: wgpu::ShaderSource::Wgsl(source.wgsl.into()) };
+    // The counters that bound every loop keep drivers from unrolling, which costs some kernels a factor of ten.
+    let mut checks = wgpu::ShaderRuntimeChecks::checked();
+    checks.force_loop_bounding = false;
+    // SAFETY: every loop of this crate's kernels counts up or down to a const, a plan's parameter or a length that the
+    // host wrote, so all of them end. All other checks stay.
+    let module = unsafe { device.create_shader_module_trusted(descriptor, checks) };
     let raw = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label: Some(&label),
         layout: Some(&pipeline_layout),
@@ -115,8 +127,13 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::Limit`] for more workgroups than the device takes; [`Error::Gpu`] for what the driver refuses.
-    pub fn compile(gpu: &Gpu, dispatches: &[Dispatch], buffers: &[GpuBuffer]) -> Result<Self> {
+    pub fn compile<B: Clone + Into<Binding>>(gpu: &Gpu, dispatches: &[Dispatch], buffers: &[B]) -> Result<Self> {
         gpu.caps().check_base(&gpu.info().name)?;
+        let buffers: Vec<Binding> = buffers.iter().cloned().map(Into::into).collect();
+        Self::build(gpu, dispatches, buffers)
+    }
+
+    fn build(gpu: &Gpu, dispatches: &[Dispatch], buffers: Vec<Binding>) -> Result<Self> {
         let mut distinct: Vec<&Variant> = dispatches.iter().map(|d| &d.variant).collect();
         distinct.sort();
         distinct.dedup();
@@ -163,7 +180,7 @@ impl Program {
                 } else {
                     let buffer = storage.next().and_then(|b| buffers.get(*b));
                     let buffer = buffer.ok_or_else(|| Error::Gpu(format!("{label}: binding {i} has no buffer")))?;
-                    buffer.raw().as_entire_binding()
+                    buffer.resource()
                 };
                 entries.push(wgpu::BindGroupEntry { binding: i as u32, resource });
             }
@@ -178,7 +195,7 @@ impl Program {
             steps.push(Step { label, pipeline, group, groups: d.groups });
         }
         gpu.check()?;
-        Ok(Self { steps, _uniforms: uniforms, _buffers: buffers.to_vec() })
+        Ok(Self { steps, _uniforms: uniforms, _buffers: buffers })
     }
 
     /// Number of dispatches.

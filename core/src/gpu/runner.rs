@@ -11,7 +11,7 @@ use super::buffer::GpuBuffer;
 use super::device::Gpu;
 use super::lower::{Place, lower_plan};
 use super::pool::NO_SLOT;
-use super::program::Program;
+use super::program::{Program, Timing};
 use super::readback::{Staging, Ticket};
 use super::stage::Stage;
 use crate::engine::{DecodeRow, Emit, SlotState};
@@ -97,6 +97,18 @@ impl Runner {
     pub fn max_steps(&self) -> usize {
         MAX_STEPS
     }
+    /// Runs the plan for `rows` once with a timestamp pair around every dispatch, on whatever the slots and tables hold:
+    /// it is the time that counts, not the result. Slots' contents are undefined afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the device has no timestamps.
+    pub async fn profile(&mut self, kind: PlanKind, rows: usize) -> Result<Vec<Timing>> {
+        let key = (kind, rows);
+        self.ensure(key)?;
+        let compiled = self.plans.get(&key).ok_or_else(lost)?;
+        compiled.program.profile(&self.stage.gpu).await
+    }
+
     /// What the plans run on.
     pub fn stage(&mut self) -> &mut Stage {
         &mut self.stage
@@ -104,7 +116,7 @@ impl Runner {
     /// A layer's states, `[slots, words]`, and its words a slot; `None` for a layer without a state.
     pub fn layer_state(&self, layer: usize) -> Option<(&GpuBuffer, usize)> {
         let index = self.stage.fixed.states.get(layer).copied().flatten()?;
-        Some((self.stage.buffers.get(index)?, self.spec.layers.get(layer)?.words))
+        Some((self.stage.buffers.get(index)?.buffer()?, self.spec.layers.get(layer)?.words))
     }
     /// Bytes of scratch that the plans compiled so far share.
     pub fn scratch_bytes(&self) -> u64 {

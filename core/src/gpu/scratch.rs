@@ -1,6 +1,6 @@
 //! Scratch buffers, shared by everything that runs one after the other.
 
-use super::buffer::GpuBuffer;
+use super::buffer::Binding;
 use super::device::Gpu;
 use crate::error::Result;
 
@@ -16,7 +16,7 @@ pub(super) struct ScratchPool {
 impl ScratchPool {
     /// The smallest free buffer that holds `bytes`, or a new one at the end of `table`. Sizes are rounded up to
     /// classes, so that buffers of similar size are shared.
-    pub(super) fn take(&mut self, gpu: &Gpu, table: &mut Vec<GpuBuffer>, name: &str, bytes: u64) -> Result<usize> {
+    pub(super) fn take(&mut self, gpu: &Gpu, table: &mut Vec<Binding>, name: &str, bytes: u64) -> Result<usize> {
         let free = self.buffers.iter_mut().filter(|b| !b.2 && b.1 >= bytes).min_by_key(|b| b.1);
         if let Some(b) = free {
             b.2 = true;
@@ -25,7 +25,7 @@ impl ScratchPool {
         let size = class(bytes).min(gpu.caps().max_binding.min(gpu.caps().max_buffer)).max(bytes);
         let buffer = gpu.buffer(name, size)?;
         let index = table.len();
-        table.push(buffer);
+        table.push(buffer.into());
         self.buffers.push((index, size, true));
         Ok(index)
     }

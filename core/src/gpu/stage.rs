@@ -1,6 +1,6 @@
 //! The stage on which plans run: weights, session slots, tables and scratch on a device.
 
-use super::buffer::GpuBuffer;
+use super::buffer::{Binding, GpuBuffer};
 use super::caps::Caps;
 use super::delta::Spans;
 use super::device::Gpu;
@@ -26,7 +26,7 @@ pub struct Stage {
     pub(super) vocab: usize,
     pub(super) layers: Vec<LayerState>,
     /// The buffer table: what dispatches name by index.
-    pub(super) buffers: Vec<GpuBuffer>,
+    pub(super) buffers: Vec<Binding>,
     pub(super) weights: Uploaded,
     pub(super) fixed: Fixed,
     pub(super) scratch: ScratchPool,
@@ -55,7 +55,7 @@ impl Stage {
         let weights = Uploaded::new(&gpu, weights, &mut buffers, progress)?;
         let most = most_rows() as u64;
         let mut make = |name: &str, bytes: u64| -> Result<usize> {
-            buffers.push(gpu.buffer(name, bytes)?);
+            buffers.push(gpu.buffer(name, bytes)?.into());
             Ok(buffers.len() - 1)
         };
         let fixed = Fixed {
@@ -98,7 +98,7 @@ impl Stage {
     }
 
     pub(super) fn buffer(&self, index: usize) -> Result<&GpuBuffer> {
-        self.buffers.get(index).ok_or_else(|| Error::Gpu(format!("no buffer {index}")))
+        self.buffers.get(index).and_then(Binding::buffer).ok_or_else(|| Error::Gpu(format!("no buffer {index}")))
     }
 
     /// Uploads what the kernels of a piece of a prompt read.
@@ -121,7 +121,7 @@ impl Stage {
             let chunk = mixer_chunk(mixer, &self.caps);
             if self.fixed.chunks.iter().all(|c| c.0 != chunk) {
                 let entries = (most_rows() as u64).div_ceil(u64::from(chunk));
-                self.buffers.push(self.gpu.buffer("chunks", 16 * entries)?);
+                self.buffers.push(self.gpu.buffer("chunks", 16 * entries)?.into());
                 self.fixed.chunks.push((chunk, self.buffers.len() - 1));
             }
         }

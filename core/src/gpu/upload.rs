@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::buffer::GpuBuffer;
+use super::buffer::Binding;
 use super::device::Gpu;
 use crate::error::{Error, Result};
 use crate::model::{DType, Matrix, Weight};
@@ -19,6 +19,8 @@ pub(super) struct GpuMatrix {
     pub(super) cols: u32,
     /// Eights a row.
     pub(super) groups: u32,
+    /// Whether the parts are textures.
+    pub(super) texture: bool,
     /// Row ranges, in order; one, unless the matrix is larger than a binding may be.
     pub(super) parts: Vec<Part>,
 }
@@ -71,7 +73,7 @@ impl Uploaded {
     pub(super) fn new(
         gpu: &Gpu,
         all: &[Weight],
-        table: &mut Vec<GpuBuffer>,
+        table: &mut Vec<Binding>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
         let bytes = |w: &Weight| match w {
@@ -106,7 +108,7 @@ impl Uploaded {
     }
 
     /// The pack of `ids`, made when first asked for.
-    pub(super) fn pack(&mut self, gpu: &Gpu, ids: &[WeightId], table: &mut Vec<GpuBuffer>) -> Result<Pack> {
+    pub(super) fn pack(&mut self, gpu: &Gpu, ids: &[WeightId], table: &mut Vec<Binding>) -> Result<Pack> {
         if let Some(p) = self.packs.get(ids) {
             return Ok(p.clone());
         }
@@ -126,18 +128,24 @@ impl Uploaded {
     }
 }
 
-fn vector(gpu: &Gpu, name: &str, values: &[f32], table: &mut Vec<GpuBuffer>) -> Result<usize> {
+fn vector(gpu: &Gpu, name: &str, values: &[f32], table: &mut Vec<Binding>) -> Result<usize> {
     let buffer = gpu.buffer(name, 4 * (values.len().next_multiple_of(8) as u64))?;
     gpu.write(&buffer, 0, values);
-    table.push(buffer);
+    table.push(buffer.into());
     Ok(table.len() - 1)
 }
 
-fn matrix(gpu: &Gpu, m: &Matrix, table: &mut Vec<GpuBuffer>, report: &mut dyn FnMut(u64)) -> Result<GpuMatrix> {
+fn matrix(gpu: &Gpu, m: &Matrix, table: &mut Vec<Binding>, report: &mut dyn FnMut(u64)) -> Result<GpuMatrix> {
     let groups = m.cols.div_ceil(8);
     let row_bytes = m.cols * m.dtype.bytes();
     let padded = groups * 8 * m.dtype.bytes();
-    let most = gpu.caps().max_binding.min(gpu.caps().max_buffer) as usize / padded.max(1);
+    let texels = padded / 16;
+    let texture = gpu.caps().texture_weights && texels <= gpu.caps().max_texture as usize;
+    let most = if texture {
+        gpu.caps().max_texture as usize
+    } else {
+        gpu.caps().max_binding.min(gpu.caps().max_buffer) as usize / padded.max(1)
+    };
     if most == 0 || m.rows > u32::MAX as usize || m.cols > u32::MAX as usize {
         return Err(Error::Limit {
             device: gpu.info().name.clone(),
@@ -152,7 +160,11 @@ fn matrix(gpu: &Gpu, m: &Matrix, table: &mut Vec<GpuBuffer>, report: &mut dyn Fn
     let mut first = 0;
     while first < m.rows {
         let rows = most.min(m.rows - first);
-        let buffer = gpu.buffer(&m.name, (rows * padded) as u64)?;
+        let storage = if texture {
+            Binding::Texture(gpu.texture(&m.name, texels as u32, rows as u32)?)
+        } else {
+            Binding::Buffer(gpu.buffer(&m.name, (rows * padded) as u64)?)
+        };
         // A few MiB at a time, so that no second copy of a large matrix is made.
         let batch = ((4 << 20) / padded).max(1);
         let mut bytes = Vec::with_capacity(batch.min(rows) * padded);
@@ -167,13 +179,31 @@ fn matrix(gpu: &Gpu, m: &Matrix, table: &mut Vec<GpuBuffer>, report: &mut dyn Fn
                 bytes.extend_from_slice(row);
                 bytes.resize(bytes.len().next_multiple_of(padded), 0);
             }
-            gpu.write(&buffer, (at * padded) as u64, &bytes);
+            match &storage {
+                Binding::Texture(t) => write_rows(gpu, t.raw(), at as u32, &bytes, texels as u32, n as u32),
+                Binding::Buffer(b) | Binding::Window(b, ..) => gpu.write(b, (at * padded) as u64, &bytes),
+            }
             report((n * row_bytes) as u64);
             at += n;
         }
-        table.push(buffer);
+        table.push(storage);
         parts.push(Part { buffer: table.len() - 1, first: first as u32, rows: rows as u32 });
         first += rows;
     }
-    Ok(GpuMatrix { dtype: m.dtype, rows: m.rows as u32, cols: m.cols as u32, groups: groups as u32, parts })
+    Ok(GpuMatrix { dtype: m.dtype, rows: m.rows as u32, cols: m.cols as u32, groups: groups as u32, texture, parts })
+}
+
+/// Writes `rows` rows of `texels` texels, from row `first` on.
+fn write_rows(gpu: &Gpu, texture: &wgpu::Texture, first: u32, bytes: &[u8], texels: u32, rows: u32) {
+    gpu.queue().write_texture(
+        wgpu::TexelCopyTextureInfo {
+            texture,
+            mip_level: 0,
+            origin: wgpu::Origin3d { x: 0, y: first, z: 0 },
+            aspect: wgpu::TextureAspect::All,
+        },
+        bytes,
+        wgpu::TexelCopyBufferLayout { offset: 0, bytes_per_row: Some(16 * texels), rows_per_image: Some(rows) },
+        wgpu::Extent3d { width: texels, height: rows, depth_or_array_layers: 1 },
+    );
 }

@@ -83,6 +83,8 @@ uniforms! {
         output: OutputParams,
         /// A convolution on the way.
         conv: ConvOutParams,
+        /// First row of the output, where the input begins at it.
+        first_row: u32,
     }
     /// `norm/rms`
     RmsParams {
@@ -187,6 +189,23 @@ uniforms! {
         gates: GateParams,
         /// Elements from row to row of the gates.
         gates_stride: u32,
+    }
+    /// `mixer/solo`
+    SoloStepParams {
+        /// The gates.
+        gates: GateParams,
+        /// q's first column.
+        x_at: u32,
+        /// Elements from row to row of `out`.
+        out_stride: u32,
+        /// f32 words a slot of the layer.
+        state_words: u32,
+        /// S's place in a slot.
+        state_at: u32,
+        /// σ.
+        scale: f32,
+        /// First row of the plan in the window.
+        first_row: u32,
     }
     /// `mixer/step`
     StepParams {

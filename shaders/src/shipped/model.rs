@@ -3,13 +3,13 @@
 use super::Shipped;
 use crate::delta::Decay;
 use crate::linear::{
-    Destination, Element, Gate, GemmTile, GemvTile, Product, Prologue, begin, copy_slots, embed, gemm, gemv, head_norm,
-    rms, solo, swiglu,
+    Destination, Element, Gate, GemmTile, GemvTile, Product, Prologue, SoloTile, begin, copy_slots, embed, gemm, gemv,
+    head_norm, rms, solo, swiglu,
 };
-use crate::mixer::{MixerForm, StepOutput, StepTile, conv_tail, prep, step};
+use crate::mixer::{MixerForm, StepOutput, StepTile, conv_tail, prep, solo_step, step};
 use crate::params::{
-    BeginParams, ConvParams, CopyParams, EmbedParams, HeadNormParams, LinearParams, PrepParams, RmsParams, StepParams,
-    SwiGluParams, Uniform,
+    BeginParams, ConvParams, CopyParams, EmbedParams, HeadNormParams, LinearParams, PrepParams, RmsParams,
+    SoloStepParams, StepParams, SwiGluParams, Uniform,
 };
 use crate::variant::Variant;
 
@@ -24,8 +24,10 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
     add::<CopyParams>(all, copy_slots());
     add::<SwiGluParams>(all, swiglu());
     for element in Element::ALL {
-        add::<EmbedParams>(all, embed(element, false));
-        add::<EmbedParams>(all, embed(element, true));
+        for texture in [false, true] {
+            add::<EmbedParams>(all, embed(element, texture, false));
+            add::<EmbedParams>(all, embed(element, texture, true));
+        }
     }
     for alone in [false, true] {
         add::<RmsParams>(all, rms(alone, false));
@@ -59,6 +61,7 @@ fn products(all: &mut Vec<Shipped>) {
                 for (aligned, tail) in [(true, false), (true, true), (false, true)] {
                     let product = Product {
                         element,
+                        texture: false,
                         prologue: *prologue,
                         destination,
                         // Bias and the last row meet everything once.
@@ -72,13 +75,19 @@ fn products(all: &mut Vec<Shipped>) {
                         add::<LinearParams>(all, gemv(&product, tile));
                     }
                     let convolves = matches!(destination, Destination::Convolution(_));
-                    if *prologue == Prologue::Plain && !convolves {
+                    if *prologue == Prologue::Plain {
                         let tile = GemmTile { rows: 64, outputs: 64, depth: 16, thread: (4, 4) };
-                        if destination != Destination::Heads {
+                        if destination != Destination::Heads && !convolves {
                             add::<LinearParams>(all, gemm(&product, tile, 256));
                         }
-                        add::<LinearParams>(all, solo(&product, 32, 1, 1));
-                        add::<LinearParams>(all, solo(&product, 32, 4, 8));
+                        for (rows, outputs) in [(1, 1), (8, 4)] {
+                            let tile = SoloTile { workgroup: 32, outputs, rows, window: 0 };
+                            add::<LinearParams>(all, solo(&product, tile));
+                            if aligned && !product.last {
+                                let product = Product { texture: true, ..product };
+                                add::<LinearParams>(all, solo(&product, SoloTile { window: 96 * rows, ..tile }));
+                            }
+                        }
                     }
                 }
             }
@@ -125,6 +134,9 @@ fn mixers(all: &mut Vec<Shipped>) {
                     Gate::Sigmoid
                 };
                 add::<StepParams>(all, step(&form, tile, StepOutput { norm, gate }, on(3)));
+                for window in [0, 4096] {
+                    add::<SoloStepParams>(all, solo_step(&form, window, taps > 1));
+                }
                 add::<StepParams>(all, step(&form, tile, StepOutput { norm: false, gate: Gate::None }, taps > 1));
             }
         }

@@ -1,6 +1,14 @@
-// Weight access, the one obvious place for packed types. A kernel binds its matrix as
-// `weights: array<vec4<u32>>`, rows padded with zeros to a multiple of eight elements, and reads eight at a time.
-// Flags: W_F32, W_F16, W_BF16.
+// Weight access, the one obvious place for packed types. The matrix is bound here: rows of `groups` eights, padded
+// with zeros, four bytes of whatever type in each u32. Kernels read eight elements at a time.
+//
+// Flags: W_F32, W_F16, W_BF16; W_TEXTURE: the matrix is a texture, a row of texels for a row of elements. (Some
+// software adapters read textures several times faster than buffers.)
+
+#ifdef W_TEXTURE
+@group(0) @binding(auto) var weights: texture_2d<u32>;                     // rows, groups · 1 or 2 texels
+#else
+@group(0) @binding(auto) var<storage, read> weights: array<vec4<u32>>;     // [rows, groups · 8 elements]
+#endif
 
 struct Eight {
     lo: vec4<f32>,
@@ -15,17 +23,28 @@ fn unpack_f16(a: u32, b: u32) -> vec4<f32> {
     return vec4<f32>(unpack2x16float(a), unpack2x16float(b));
 }
 
-// Elements 8i .. 8i+7 of the matrix, as f32.
-fn weight8(i: u32) -> Eight {
+// The i-th four words of a row, each row of `width` of them.
+fn words4(row: u32, width: u32, i: u32) -> vec4<u32> {
+#ifdef W_TEXTURE
+    return textureLoad(weights, vec2<u32>(i, row), 0);
+#else
+    return weights[row * width + i];
+#endif
+}
+
+// Elements 8g .. 8g+7 of a row, each row of `groups` eights, as f32.
+fn weight8(row: u32, groups: u32, g: u32) -> Eight {
 #ifdef W_F32
-    return Eight(bitcast<vec4<f32>>(weights[2u * i]), bitcast<vec4<f32>>(weights[2u * i + 1u]));
+    let a = words4(row, 2u * groups, 2u * g);
+    let b = words4(row, 2u * groups, 2u * g + 1u);
+    return Eight(bitcast<vec4<f32>>(a), bitcast<vec4<f32>>(b));
 #endif
 #ifdef W_F16
-    let w = weights[i];
+    let w = words4(row, groups, g);
     return Eight(unpack_f16(w.x, w.y), unpack_f16(w.z, w.w));
 #endif
 #ifdef W_BF16
-    let w = weights[i];
+    let w = words4(row, groups, g);
     return Eight(unpack_bf16(w.x, w.y), unpack_bf16(w.z, w.w));
 #endif
 }

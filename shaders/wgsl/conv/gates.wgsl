@@ -2,7 +2,7 @@
 // §1, §7, §8.3), always in f32. The kernel's Params has `gates: GateParams`; its bindings `x` (the projections),
 // `aux` (where the decay's projection lies if not in `x`) and `pack` (the layer's small weights).
 //
-// Flags: BETA, DECAY with CHANNELS and BOUNDED, AUX (the decay's projection is in `aux`), PRECOND.
+// Flags: XUNI (`x` is a uniform window of vec4), BETA, DECAY with CHANNELS and BOUNDED, AUX (the decay's projection is in `aux`), PRECOND.
 // A row of gates: β [HV] with BETA; g [HV or HV·K] with DECAY; the preconditioner's β [H], then its g [H] with PRECOND.
 
 #import common/activation
@@ -22,10 +22,20 @@ struct GateParams {
     lower: f32,        // BOUNDED: the lower bound of g
 }
 
+#ifdef XUNI
+fn x_value(i: u32) -> f32 {
+    return x[i >> 2u][i & 3u];
+}
+#else
+fn x_value(i: u32) -> f32 {
+    return x[i];
+}
+#endif
+
 #ifdef BETA
 fn gate_beta(row: u32, h: u32) -> f32 {
     let p = params.gates;
-    return sigmoid(x[row * p.x_stride + p.beta_at + h]) * p.beta_scale;
+    return sigmoid(x_value(row * p.x_stride + p.beta_at + h)) * p.beta_scale;
 }
 #endif
 
@@ -36,7 +46,7 @@ fn gate_decay(row: u32, i: u32) -> f32 {
 #ifdef AUX
     let a = aux[row * p.aux_stride + p.decay_at + i];
 #else
-    let a = x[row * p.x_stride + p.decay_at + i];
+    let a = x_value(row * p.x_stride + p.decay_at + i);
 #endif
 #ifdef CHANNELS
     let rate = exp(pack[p.a_log + i / K]);
@@ -55,12 +65,12 @@ fn gate_decay(row: u32, i: u32) -> f32 {
 #ifdef PRECOND
 fn gate_sums_beta(row: u32, h: u32) -> f32 {
     let p = params.gates;
-    return sigmoid(x[row * p.x_stride + p.sums_beta_at + h]);
+    return sigmoid(x_value(row * p.x_stride + p.sums_beta_at + h));
 }
 
 fn gate_sums_decay(row: u32, h: u32) -> f32 {
     let p = params.gates;
-    let s = x[row * p.x_stride + p.sums_g_at + h] + pack[p.sums_dt_bias + h];
+    let s = x_value(row * p.x_stride + p.sums_g_at + h) + pack[p.sums_dt_bias + h];
     return -exp(pack[p.sums_a_log + h]) * softplus(s);
 }
 #endif

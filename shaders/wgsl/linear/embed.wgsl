@@ -19,7 +19,6 @@ struct Params {
 }
 
 @group(0) @binding(auto) var<uniform> params: Params;
-@group(0) @binding(auto) var<storage, read> weights: array<vec4<u32>>;           // [count, groups * 8]
 @group(0) @binding(auto) var<storage, read_write> out: array<f32>;               // [rows, out_stride]
 #ifdef DECODE
 @group(0) @binding(auto) var<storage, read> controls: array<u32>;                // [rows, CONTROL_WORDS]
@@ -55,9 +54,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     if token < params.first || token >= params.first + params.count {
         return;
     }
-    let base = (token - params.first) * params.groups;
     for (var g = lid.x; g < params.groups; g += WG) {
-        let e = weight8(base + g);
+        let e = weight8(token - params.first, params.groups, g);
         for (var i = 0u; i < 4u; i++) {
             let c = g * 8u + i;
             if c < params.width {

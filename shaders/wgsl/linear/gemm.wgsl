@@ -13,10 +13,10 @@ struct Params {
     input: InputParams,
     output: OutputParams,
     conv: ConvOutParams,
+    first_row: u32, // of the output; `x` begins at this row
 }
 
 @group(0) @binding(auto) var<uniform> params: Params;
-@group(0) @binding(auto) var<storage, read> weights: array<vec4<u32>>;      // [out_dim, groups * 8]
 #ifdef XVEC
 @group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;            // [rows, x_stride]
 #else
@@ -75,7 +75,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
                 let g = k0 + e / BN;
                 var v = Eight(vec4<f32>(0.0), vec4<f32>(0.0));
                 if g < groups {
-                    v = weight8(min(n0 + n, last) * groups + g);
+                    v = weight8(min(n0 + n, last), groups, g);
                 }
                 for (var j = 0u; j < 4u; j++) {
                     let k = (e / BN) * 8u + j;

@@ -17,10 +17,10 @@ struct Params {
     input: InputParams,
     output: OutputParams,
     conv: ConvOutParams,
+    first_row: u32, // of the output; `x` begins at this row
 }
 
 @group(0) @binding(auto) var<uniform> params: Params;
-@group(0) @binding(auto) var<storage, read> weights: array<vec4<u32>>;     // [out_dim, groups * 8]
 #ifdef XVEC
 @group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;           // [rows, x_stride]
 #ifdef NORMED
@@ -128,7 +128,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     for (var g = lane; g < groups; g += TEAM) {
         var w: array<Eight, N>;
         for (var n = 0u; n < N; n++) {
-            w[n] = weight8(min(first + n, last) * groups + g);
+            w[n] = weight8(min(first + n, last), groups, g);
         }
         for (var r = 0u; r < R; r++) {
 #ifdef IN_RMS

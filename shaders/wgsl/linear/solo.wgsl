@@ -1,10 +1,11 @@
 // out[r] (+)= W · x(r), for adapters that are a CPU in disguise: each invocation computes R rows by N outputs in
 // registers, with no barrier and no workgroup memory, which are the dearest there.
 //
+// XUNI binds a window of XLEN / stride rows of `x` as a uniform, which such adapters read without a check a lane.
 // The additions over in_dim follow one order for every R, so a row's result is the same bits in any company.
 // Grid: x covers out_dim in steps of WG · N, y covers the rows in steps of R.
 //
-// Consts: WG, N, R. Flags: see linear/output; XVEC, TAIL and LAST as in linear/gemv.
+// Consts: WG, N, R, XLEN. Flags: see linear/output; XUNI; XVEC, TAIL and LAST as in linear/gemv.
 
 #import common/weights
 #import common/rows
@@ -15,17 +16,25 @@ struct Params {
     input: InputParams,
     output: OutputParams,
     conv: ConvOutParams,
+    first_row: u32, // of the output; `x` begins at this row
 }
 
 @group(0) @binding(auto) var<uniform> params: Params;
-@group(0) @binding(auto) var<storage, read> weights: array<vec4<u32>>;      // [out_dim, groups * 8]
+#ifdef XUNI
+@group(0) @binding(auto) var<uniform> x: array<vec4<f32>, XLEN>;           // [rows of the window, x_stride]
+#else
 #ifdef XVEC
 @group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;            // [rows, x_stride]
 #else
 @group(0) @binding(auto) var<storage, read> x: array<f32>;                  // [rows, x_stride]
 #endif
+#endif
 #ifdef BIAS
 @group(0) @binding(auto) var<storage, read> bias: array<f32>;               // [out_dim of all parts]
+#endif
+#ifdef CONV_OUT
+@group(0) @binding(auto) var<storage, read> pack: array<f32>;               // convolution weights [channels, TAPS] first
+@group(0) @binding(auto) var<storage, read_write> state: array<f32>;        // [slots, state_words]
 #endif
 #ifdef TABLE
 @group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;        // [rows] the row table
@@ -48,7 +57,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     for (var g = 0u; g < groups; g++) {
         var w: array<Eight, N>;
         for (var n = 0u; n < N; n++) {
-            w[n] = weight8(min(first + n, out_dim - 1u) * groups + g);
+            w[n] = weight8(min(first + n, out_dim - 1u), groups, g);
         }
         for (var r = 0u; r < R; r++) {
             let lo = input4(row0 + r, g * 8u);
@@ -65,7 +74,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 #ifdef LAST
                 store(r, first + n, (s.x + s.y) + (s.z + s.w));
 #else
-                store(row0 + r, first + n, (s.x + s.y) + (s.z + s.w));
+                store(params.first_row + row0 + r, first + n, (s.x + s.y) + (s.z + s.w));
 #endif
             }
         }
