@@ -136,3 +136,46 @@ pub fn chunk_bytes(key_dim: u32, chunk: u32) -> u32 {
     let scan = scan_bytes(key_dim, chunk, 8, scan_slice(key_dim, chunk, 8));
     gram.max(invert).max(scan) + 48
 }
+
+/// Chunk length of the chunk stages for software adapters.
+pub const SOFTWARE_CHUNK: u32 = 16;
+/// Threads a workgroup of all kernels for software adapters: one SIMD vector. Their groups are counted in threads, over
+/// two dimensions where one does not hold them. V, and all places and strides, are multiples of 4.
+pub const SOFTWARE_LANES: u32 = 8;
+/// Columns of V a thread of them.
+pub const SOFTWARE_COLUMNS: u32 = 16;
+
+/// f32 elements of a chunk's `pair` block in the kernels for software adapters.
+pub fn software_pair_words(key_dim: u32) -> u32 {
+    3 * SOFTWARE_CHUNK * SOFTWARE_CHUNK + SOFTWARE_CHUNK + padded(key_dim)
+}
+
+/// `delta/software/step`: a thread a sequence, value head and 16 columns of V.
+pub fn software_step(parts: Parts) -> Variant {
+    parts.flags(Variant::new(Kernel::SoftwareStep))
+}
+
+/// `delta/software/decay`: a thread a chunk, value head and four channels.
+pub fn software_decay(parts: Parts) -> Variant {
+    parts.decay_flags(Variant::new(Kernel::SoftwareDecay)).flag("BETA_GIVEN", parts.beta)
+}
+
+/// `delta/software/gram`: a thread a chunk, value head and 4×4 tile.
+pub fn software_gram(parts: Parts) -> Variant {
+    parts.decay_flags(Variant::new(Kernel::SoftwareGram)).flag("DELTA", parts.delta)
+}
+
+/// `delta/software/invert`: a thread a chunk, value head and row. Only with the delta term.
+pub fn software_invert() -> Variant {
+    Variant::new(Kernel::SoftwareInvert)
+}
+
+/// `delta/software/solve`: a thread a chunk, value head and 16 columns of V, and with the delta term of K.
+pub fn software_solve(parts: Parts) -> Variant {
+    Variant::new(Kernel::SoftwareSolve).flag("DELTA", parts.delta)
+}
+
+/// `delta/software/scan`: a thread a sequence, value head and 16 columns of V.
+pub fn software_scan(parts: Parts, states: bool) -> Variant {
+    Variant::new(Kernel::SoftwareScan).flag("DELTA", parts.delta).flag("STATES", states)
+}

@@ -55,6 +55,18 @@ files! {
         ChunkSolve = "delta/chunk/solve",
         /// Chunkwise: the scan over chunks, and the outputs.
         ChunkScan = "delta/chunk/scan",
+        /// The delta rule token by token, on software adapters.
+        SoftwareStep = "delta/software/step",
+        /// Chunkwise on software adapters: keys and queries with their decays.
+        SoftwareDecay = "delta/software/decay",
+        /// Chunkwise on software adapters: a chunk's products with itself.
+        SoftwareGram = "delta/software/gram",
+        /// Chunkwise on software adapters: triangular inverse.
+        SoftwareInvert = "delta/software/invert",
+        /// Chunkwise on software adapters: U and W.
+        SoftwareSolve = "delta/software/solve",
+        /// Chunkwise on software adapters: the scan over chunks, and the outputs.
+        SoftwareScan = "delta/software/scan",
         /// Matrix times a few rows, for GPUs.
         Gemv = "linear/gemv",
         /// Matrix times many rows in workgroup tiles, for GPUs.
@@ -89,6 +101,7 @@ files! {
         "delta/params",
         "delta/precond/gates",
         "delta/chunk/layout",
+        "delta/software/layout",
         "linear/input",
         "linear/output",
     }

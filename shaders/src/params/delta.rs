@@ -11,8 +11,10 @@ super::uniforms! {
         value_heads: u32,
         /// HV / H.
         group: u32,
-        /// K of the state; the kernels' const K is this rounded up to 4.
+        /// K of the state.
         key_dim: u32,
+        /// K rounded up to 4: channels of keys and queries, which are zero beyond K. Also the kernels' const K.
+        key_pad: u32,
         /// V.
         value_dim: u32,
         /// V rounded up to 4: columns of U.

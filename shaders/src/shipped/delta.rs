@@ -2,7 +2,8 @@
 
 use super::{Needs, Shipped};
 use crate::delta::{
-    Decay, Parts, chunk_bytes, gram, invert, precond_apply, precond_carry, precond_sums, prepare, scan, solve, step,
+    Decay, Parts, chunk_bytes, gram, invert, precond_apply, precond_carry, precond_sums, prepare, scan, software_decay,
+    software_gram, software_invert, software_scan, software_solve, software_step, solve, step,
 };
 use crate::params::DeltaParams;
 use crate::variant::Variant;
@@ -51,6 +52,15 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
                 }
             }
         }
+    }
+    for p in parts() {
+        add(software_step(p));
+        add(software_decay(p));
+        add(software_gram(p));
+        add(software_invert());
+        add(software_solve(p));
+        add(software_scan(p, false));
+        add(software_scan(p, true));
     }
     // Chunks of 64 rows need more workgroup memory than the default.
     for p in parts() {

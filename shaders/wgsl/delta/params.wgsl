@@ -4,6 +4,7 @@ struct Params {
   value_heads: u32,
   group: u32,
   key_dim: u32,
+  key_pad: u32,
   value_dim: u32,
   value_pad: u32,
   rows: u32,

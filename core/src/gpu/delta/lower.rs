@@ -13,21 +13,25 @@ use crate::rule::{Beta, Decay, Rule, WriteKey};
 pub type Scratch<'a> = dyn FnMut(&'static str, u64) -> usize + 'a;
 
 /// C: the chunk length that `caps` runs best.
-pub fn chunk_length(_rule: &Rule, _key_dim: u32, _value_dim: u32, _caps: &Caps) -> u32 {
-    32
+pub fn chunk_length(_rule: &Rule, _key_dim: u32, value_dim: u32, caps: &Caps) -> u32 {
+    if caps.software && value_dim.is_multiple_of(4) { kernels::SOFTWARE_CHUNK } else { 32 }
 }
 
 /// The recurrent form: token by token, any number of tokens a sequence, best for few.
 ///
 /// # Errors
 /// [`Error::Argument`] for a call that does not fit its rule.
-pub fn lower_recurrent(call: &DeltaCall, _caps: &Caps, scratch: &mut Scratch<'_>) -> Result<Vec<Dispatch>> {
-    let mut lowering = Lowering::new(call, scratch)?;
+pub fn lower_recurrent(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> Result<Vec<Dispatch>> {
+    let mut lowering = Lowering::new(call, caps, scratch)?;
     lowering.prepare();
     if let Some(precond) = call.precond {
         lowering.precond_steps(precond);
     }
-    lowering.step();
+    if lowering.software {
+        lowering.software_step();
+    } else {
+        lowering.step();
+    }
     Ok(lowering.dispatches)
 }
 
@@ -49,12 +53,17 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
             have: caps.workgroup_bytes.to_string(),
         });
     }
-    let mut lowering = Lowering::new(call, scratch)?;
+    let mut lowering = Lowering::new(call, caps, scratch)?;
+    lowering.software &= call.chunk == kernels::SOFTWARE_CHUNK;
     lowering.prepare();
     if let Some(precond) = call.precond {
         lowering.precond_chunks(precond);
     }
-    lowering.chunk_stages();
+    if lowering.software {
+        lowering.software_chunk_stages();
+    } else {
+        lowering.chunk_stages();
+    }
     Ok(lowering.dispatches)
 }
 
@@ -63,6 +72,8 @@ struct Lowering<'a, 'b> {
     call: &'a DeltaCall,
     parts: Parts,
     params: DeltaParams,
+    /// Kernels for software adapters.
+    software: bool,
     /// Buffers of q, k (with k̃) and β: the call's, or scratch once a kernel has remade them.
     q: usize,
     k: usize,
@@ -72,7 +83,7 @@ struct Lowering<'a, 'b> {
 }
 
 impl<'a, 'b> Lowering<'a, 'b> {
-    fn new(call: &'a DeltaCall, scratch: &'a mut Scratch<'b>) -> Result<Self> {
+    fn new(call: &'a DeltaCall, caps: &Caps, scratch: &'a mut Scratch<'b>) -> Result<Self> {
         let rule = call.rule;
         if !(1..=256).contains(&call.key_dim) {
             return Err(Error::argument("key_dim", "1 to 256", call.key_dim));
@@ -114,6 +125,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
             value_heads: call.value_heads,
             group: call.value_heads / call.heads,
             key_dim: call.key_dim,
+            key_pad: kernels::padded(call.key_dim),
             value_dim: call.value_dim,
             value_pad: kernels::padded(call.value_dim),
             rows: call.rows,
@@ -144,7 +156,11 @@ impl<'a, 'b> Lowering<'a, 'b> {
             mu_at: pre.log_scale.at,
         };
         let (q, k, beta) = (call.q.buffer, call.k.buffer, call.beta.map(|b| b.buffer));
-        Ok(Self { call, parts, params, q, k, beta, scratch, dispatches: Vec::new() })
+        // Those kernels load four elements at a time. (q and k are copied into place where they do not fit.)
+        let fours = |v: View| v.stride.is_multiple_of(4) && v.at.is_multiple_of(4);
+        let slots = call.state.words.is_multiple_of(4) && call.state.at.is_multiple_of(4);
+        let software = caps.software && call.value_dim.is_multiple_of(4) && slots && fours(call.v) && fours(call.out);
+        Ok(Self { call, parts, params, software, q, k, beta, scratch, dispatches: Vec::new() })
     }
 
     fn push(&mut self, variant: Variant, buffers: Vec<usize>, groups: [u32; 3]) {
@@ -164,7 +180,9 @@ impl<'a, 'b> Lowering<'a, 'b> {
         let call = self.call;
         let longhorn = call.rule.beta == Beta::Longhorn;
         let width = kernels::padded(call.key_dim);
-        if !call.l2norm && !longhorn && width == call.key_dim {
+        let places = [call.q.stride, call.q.at, call.k.stride, call.k.at];
+        let in_place = !self.software || places.iter().all(|x| x.is_multiple_of(4));
+        if !call.l2norm && !longhorn && width == call.key_dim && in_place {
             return;
         }
         let qk = self.pairs_of_keys("qk");
@@ -249,16 +267,35 @@ impl<'a, 'b> Lowering<'a, 'b> {
         self.push(kernels::step(self.parts, call.key_dim, columns, split), buffers, groups);
     }
 
+    /// Scratch of the chunk stages: a `pair` block a chunk and value head.
+    fn pairs(&mut self) -> usize {
+        let call = self.call;
+        let words = u64::from(kernels::pair_words(call.chunk, call.key_dim, self.parts.decay));
+        let words = self.blocks() * words;
+        (self.scratch)("pairs", words)
+    }
+    /// U and W, `[chunks, HV, C, V + K]`.
+    fn uw(&mut self) -> usize {
+        let width = u64::from(self.params.value_pad + kernels::padded(self.call.key_dim));
+        let words = self.blocks() * u64::from(self.call.chunk) * width;
+        (self.scratch)("uw", words)
+    }
+    /// Keys and queries with their decays, `[chunks, HV, 3, C, K]`.
+    fn decayed_keys(&mut self) -> usize {
+        let width = u64::from(kernels::padded(self.call.key_dim));
+        let words = self.blocks() * 3 * u64::from(self.call.chunk) * width;
+        (self.scratch)("decayed keys", words)
+    }
+    fn blocks(&self) -> u64 {
+        u64::from(self.call.chunks.len) * u64::from(self.call.value_heads)
+    }
+
     fn chunk_stages(&mut self) {
         let call = self.call;
         let (parts, k, c) = (self.parts, call.key_dim, call.chunk);
-        let channel = parts.decay == Decays::Channel;
-        let blocks = u64::from(call.chunks.len) * u64::from(call.value_heads);
-        let width = u64::from(kernels::padded(k));
-        let pairs = (self.scratch)("pairs", blocks * u64::from(kernels::pair_words(c, k, parts.decay)));
-        let decayed = channel.then(|| (self.scratch)("decayed keys", blocks * 3 * u64::from(c) * width));
-        let uw = (self.scratch)("uw", blocks * u64::from(c) * (u64::from(self.params.value_pad) + width));
         let chunks = call.chunks.buffer;
+        let [pairs, uw] = [self.pairs(), self.uw()];
+        let decayed = (parts.decay == Decays::Channel).then(|| self.decayed_keys());
 
         let mut buffers = vec![self.q, self.k];
         buffers.extend(self.beta);
@@ -269,20 +306,16 @@ impl<'a, 'b> Lowering<'a, 'b> {
         let over_chunks = [call.value_heads, call.chunks.len, 1];
         self.push(kernels::gram(parts, k, c), buffers, over_chunks);
 
-        if parts.delta {
-            self.push(kernels::invert(parts, k, c), vec![pairs, chunks], over_chunks);
-        }
-
         let mut buffers = vec![call.v.buffer];
         let mut columns = call.value_dim.div_ceil(64);
         if parts.delta {
+            self.push(kernels::invert(parts, k, c), vec![pairs, chunks], over_chunks);
             buffers.push(decayed.unwrap_or(self.k));
             columns += kernels::padded(k).div_ceil(64);
         }
         buffers.extend([pairs, uw, chunks]);
         self.push(kernels::solve(parts, k, c), buffers, [columns, call.chunks.len, call.value_heads]);
 
-        let columns = 8;
         let mut buffers = match decayed {
             Some(keys) => vec![keys],
             None => vec![self.q, self.k],
@@ -290,8 +323,75 @@ impl<'a, 'b> Lowering<'a, 'b> {
         buffers.extend([uw, pairs, call.state.buffer, call.out.buffer]);
         buffers.extend(call.chunk_states);
         buffers.push(call.sequences.buffer);
+        let columns = 8;
         let variant = kernels::scan(parts, k, c, columns, call.chunk_states.is_some());
         let groups = [call.value_dim.div_ceil(columns), call.value_heads, call.sequences.len];
+        self.push(variant, buffers, groups);
+    }
+
+    /// Groups of a kernel for software adapters, in two dimensions where one does not hold them.
+    fn software_groups(threads: u32) -> [u32; 3] {
+        let groups = threads.div_ceil(kernels::SOFTWARE_LANES);
+        let rows = groups.div_ceil(32_768).max(1);
+        [groups.div_ceil(rows), rows, 1]
+    }
+
+    /// Threads of a software kernel that goes over sequences: 16 columns each.
+    fn software_columns(&self) -> u32 {
+        let call = self.call;
+        call.sequences.len * call.value_heads * call.value_dim.div_ceil(kernels::SOFTWARE_COLUMNS)
+    }
+
+    fn software_step(&mut self) {
+        let call = self.call;
+        let mut buffers = vec![self.q, self.k, call.v.buffer];
+        buffers.extend(self.beta);
+        buffers.extend(call.g.map(|g| g.buffer));
+        buffers.extend([call.state.buffer, call.out.buffer, call.sequences.buffer]);
+        let groups = Self::software_groups(self.software_columns());
+        self.push(kernels::software_step(self.parts), buffers, groups);
+    }
+
+    fn software_chunk_stages(&mut self) {
+        let call = self.call;
+        let (parts, k, c) = (self.parts, call.key_dim, u64::from(call.chunk));
+        let (width, columns) = (kernels::padded(k), call.value_dim.div_ceil(kernels::SOFTWARE_COLUMNS));
+        let blocks = self.blocks();
+        let pairs = (self.scratch)("pairs", blocks * u64::from(kernels::software_pair_words(k)));
+        let keys = (self.scratch)("decayed keys", blocks * 2 * c * u64::from(width));
+        let tiles = (self.scratch)("tiles", blocks * 2 * c * u64::from(width));
+        let u = (self.scratch)("u", blocks * c * u64::from(call.value_dim));
+        let chunks = call.chunks.buffer;
+        // A kernel over chunks, with so many threads a chunk and value head.
+        let over_chunks = |each: u32| Self::software_groups(call.chunks.len * call.value_heads * each);
+
+        let g = call.g.map(|g| g.buffer);
+        let mut buffers = vec![self.q, self.k];
+        buffers.extend(self.beta);
+        buffers.extend(g);
+        buffers.extend([pairs, keys, tiles, chunks]);
+        self.push(kernels::software_decay(parts), buffers, over_chunks(width / 4));
+
+        let mut buffers = vec![self.q, self.k];
+        buffers.extend(g);
+        buffers.extend([pairs, chunks]);
+        self.push(kernels::software_gram(parts), buffers, over_chunks(16));
+
+        let mut buffers = vec![call.v.buffer, pairs, u];
+        let mut each = columns;
+        if parts.delta {
+            self.push(kernels::software_invert(), vec![pairs, chunks], over_chunks(call.chunk));
+            buffers.extend([keys, tiles]);
+            each += width.div_ceil(kernels::SOFTWARE_COLUMNS);
+        }
+        buffers.push(chunks);
+        self.push(kernels::software_solve(parts), buffers, over_chunks(each));
+
+        let mut buffers = vec![keys, tiles, pairs, u, call.state.buffer, call.out.buffer];
+        buffers.extend(call.chunk_states);
+        buffers.push(call.sequences.buffer);
+        let variant = kernels::software_scan(parts, call.chunk_states.is_some());
+        let groups = Self::software_groups(call.sequences.len * call.value_heads * columns);
         self.push(variant, buffers, groups);
     }
 }

@@ -3,7 +3,7 @@
 use super::{DeltaCall, PrecondViews, Slots, Spans, Table, View, chunk_length, lower_chunk, lower_recurrent};
 use crate::delta::{Options, Shape};
 use crate::error::{Error, Result};
-use crate::gpu::{Gpu, GpuBuffer, Program};
+use crate::gpu::{Caps, Gpu, GpuBuffer, Program};
 use crate::rule::{Beta, Decay, Rule, WriteKey};
 
 /// Token by token, or chunk by chunk. Both give the same result to rounding.
@@ -25,6 +25,19 @@ pub enum Kernels {
     Gpu,
     /// Those for software adapters.
     Software,
+}
+
+impl Kernels {
+    /// The device as the choice of kernels is to see it.
+    pub(super) fn caps(self, gpu: &Gpu) -> Caps {
+        let mut caps = gpu.caps().clone();
+        match self {
+            Self::Auto => {}
+            Self::Gpu => caps.software = false,
+            Self::Software => caps.software = true,
+        }
+        caps
+    }
 }
 
 /// Inputs of the preconditioner (MATH.md §8.3), f32.
@@ -167,12 +180,7 @@ impl Operator {
     ) -> Result<Self> {
         let slots = check(rule, shape, buffers, options)?;
         let rows = shape.batch * shape.tokens;
-        let mut caps = gpu.caps().clone();
-        match kernels {
-            Kernels::Auto => {}
-            Kernels::Gpu => caps.software = false,
-            Kernels::Software => caps.software = true,
-        }
+        let caps = kernels.caps(gpu);
         let [heads, value_heads, key_dim, value_dim] =
             [shape.heads, shape.value_heads, shape.key_dim, shape.value_dim].map(|n| n as u32);
         let chunk = match options.chunk {
