@@ -145,6 +145,19 @@ pub const SOFTWARE_LANES: u32 = 8;
 /// Columns of V a thread of them.
 pub const SOFTWARE_COLUMNS: u32 = 16;
 
+/// Rounds of all loops of a thread in one dispatch that a software adapter surely does: lavapipe stops after 65,535.
+const SOFTWARE_ROUNDS: u32 = 50_000;
+
+/// Rows of a sequence that one dispatch of [`software_step`] does.
+pub fn software_step_rows(key_dim: u32) -> u32 {
+    SOFTWARE_ROUNDS / (1 + padded(key_dim) / 4 * 6)
+}
+
+/// Rows of a sequence that one dispatch of [`software_scan`] does: whole chunks.
+pub fn software_scan_rows(key_dim: u32) -> u32 {
+    SOFTWARE_ROUNDS / (64 + 9 * padded(key_dim)) * SOFTWARE_CHUNK
+}
+
 /// f32 elements of a chunk's `pair` block in the kernels for software adapters.
 pub fn software_pair_words(key_dim: u32) -> u32 {
     3 * SOFTWARE_CHUNK * SOFTWARE_CHUNK + SOFTWARE_CHUNK + padded(key_dim)

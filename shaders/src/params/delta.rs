@@ -71,5 +71,9 @@ super::uniforms! {
         pg_at: u32,
         /// Preconditioner: μ.
         mu_at: u32,
+        /// First row of every sequence that a dispatch is for, where it is not for all.
+        rows_from: u32,
+        /// Row of every sequence before which it stops.
+        rows_to: u32,
     }
 }

@@ -33,6 +33,8 @@ struct Params {
   pg_stride: u32,
   pg_at: u32,
   mu_at: u32,
+  rows_from: u32,
+  rows_to: u32,
 }
 @group(0) @binding(auto) var<uniform> p: Params;
 

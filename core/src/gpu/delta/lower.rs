@@ -154,6 +154,8 @@ impl<'a, 'b> Lowering<'a, 'b> {
             pg_stride: pre.g.stride,
             pg_at: pre.g.at,
             mu_at: pre.log_scale.at,
+            rows_from: 0,
+            rows_to: u32::MAX,
         };
         let (q, k, beta) = (call.q.buffer, call.k.buffer, call.beta.map(|b| b.buffer));
         // Those kernels load four elements at a time. (q and k are copied into place where they do not fit.)
@@ -166,6 +168,14 @@ impl<'a, 'b> Lowering<'a, 'b> {
     fn push(&mut self, variant: Variant, buffers: Vec<usize>, groups: [u32; 3]) {
         let params = bytemuck::bytes_of(&self.params).to_vec();
         self.dispatches.push(Dispatch { variant, params, buffers, groups });
+    }
+
+    /// A dispatch for each `rows` rows of every sequence.
+    fn push_in_parts(&mut self, variant: &Variant, buffers: &[usize], groups: [u32; 3], rows: u32) {
+        for from in (0..self.call.rows).step_by(rows.max(1) as usize) {
+            (self.params.rows_from, self.params.rows_to) = (from, from.saturating_add(rows));
+            self.push(variant.clone(), buffers.to_vec(), groups);
+        }
     }
 
     /// Scratch `[rows, H, 2, K]`.
@@ -349,7 +359,8 @@ impl<'a, 'b> Lowering<'a, 'b> {
         buffers.extend(call.g.map(|g| g.buffer));
         buffers.extend([call.state.buffer, call.out.buffer, call.sequences.buffer]);
         let groups = Self::software_groups(self.software_columns());
-        self.push(kernels::software_step(self.parts), buffers, groups);
+        let each = kernels::software_step_rows(call.key_dim);
+        self.push_in_parts(&kernels::software_step(self.parts), &buffers, groups, each);
     }
 
     fn software_chunk_stages(&mut self) {
@@ -391,7 +402,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         buffers.extend(call.chunk_states);
         buffers.push(call.sequences.buffer);
         let variant = kernels::software_scan(parts, call.chunk_states.is_some());
-        let groups = Self::software_groups(call.sequences.len * call.value_heads * columns);
-        self.push(variant, buffers, groups);
+        let groups = Self::software_groups(self.software_columns());
+        self.push_in_parts(&variant, &buffers, groups, kernels::software_scan_rows(k));
     }
 }

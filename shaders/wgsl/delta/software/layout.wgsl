@@ -3,6 +3,9 @@
 // on a register tile of 8×16, with vec4 loads, and workgroups are just one SIMD vector wide. Loops over private arrays
 // have exactly the array's length: compilers then unroll them and keep the arrays in registers.
 //
+// lavapipe ends a thread's loops, silently, after 65,535 rounds of all of them together. So a dispatch that goes over
+// sequences is for the rows `p.rows_from` to `p.rows_to` of each, and there are as many dispatches as it takes.
+//
 // K is a number here and not a const: it decides no array, and every variant costs a compilation. Places, strides and
 // head dims are multiples of 4 elements: `p` counts elements, bindings are vec4.
 //

@@ -42,7 +42,8 @@ fn main(
   let out_stride = p.o_stride / 4u;
   let out_first = (p.o_at + head * p.value_dim) / 4u;
 
-  for (var done = 0u; done < sequence.y; done += C) {
+  // Only some rows a dispatch: see the layout.
+  for (var done = p.rows_from; done < min(sequence.y, p.rows_to); done += C) {
     let length = min(C, sequence.y - done);
     let block = (sequence.w + done / C) * p.value_heads + head;
     let pair = block * pair_size();

@@ -31,7 +31,9 @@ fn main(
     return;
   }
   let sequence = sequences[at];
-  if (sequence.y == 0u) {
+  // Only some rows a dispatch: see the layout.
+  let end = min(sequence.y, p.rows_to);
+  if (end <= p.rows_from) {
     return;
   }
   let head = id / tiles % p.value_heads;
@@ -50,8 +52,8 @@ fn main(
   }
 
   // Pass t writes token t − 1 and reads for token t.
-  for (var t = 0u; t <= sequence.y; t++) {
-    let next = sequence.x + min(t, sequence.y - 1u);
+  for (var t = p.rows_from; t <= end; t++) {
+    let next = sequence.x + min(t, end - 1u);
     let past = sequence.x + max(t, 1u) - 1u;
     var match_now = 0.0; // q·k̃ of the next token
     for (var j = 0u; j < QUADS; j++) {
@@ -88,7 +90,7 @@ fn main(
           for (var j = 0u; j < QUADS; j++) {
             s[j] = state[place + quad[j]];
           }
-          if (t > 0u) {
+          if (t > p.rows_from) {
             for (var j = 0u; j < QUADS; j++) {
               s[j] = s[j] * keep[m] + written[m] * e[j];
               state[place + quad[j]] = s[j];
@@ -101,7 +103,7 @@ fn main(
         }
       }
     }
-    if (t == sequence.y) {
+    if (t == end) {
       break;
     }
     for (var j = 0u; j < QUADS; j++) {

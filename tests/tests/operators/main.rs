@@ -1,5 +1,10 @@
 //! The operators: third-party results, failures known from the field, limits of the numbers, memory.
 
+mod gates;
+mod guards;
+mod reductions;
+mod sequences;
+
 use deltanet::Rule;
 use deltanet::delta::Shape;
 use deltanet::gpu::delta::Form;
