@@ -93,9 +93,8 @@ fn run(gpu: &Gpu, caps: &Caps, form: Form, t: &Tensors) {
     let count = spans.chunks.len() as u32;
     let spans = spans.padded(2, count + 1);
     let value_width = value_heads * value_dim;
-    let optional = |g: &mut Guarded<'_>, name: &str, x: Option<&[f32]>| {
-        x.map(|x| g.rows(name, x, x.len() / tokens, false))
-    };
+    let optional =
+        |g: &mut Guarded<'_>, name: &str, x: Option<&[f32]>| x.map(|x| g.rows(name, x, x.len() / tokens, false));
     let (beta, decay) = (optional(&mut g, "beta", inputs.beta), optional(&mut g, "g", inputs.g));
     let precond = inputs.precond.map(|p| PrecondViews {
         g: g.rows("precond g", p.g, heads, false),

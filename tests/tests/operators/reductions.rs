@@ -39,7 +39,11 @@ fn no_decay_is_the_rule_without_decay() {
         failures.extend(equal(&format!("g = 0, T={tokens}"), &t, &plain));
         let mut t = Tensors::random(Rule::KDA, shape(tokens, DIMS), None, tokens as u64);
         t.g.fill(0.0);
-        failures.extend(equal(&format!("g = 0 a channel, T={tokens}"), &t, &Tensors { rule: Rule::DELTANET, ..t.clone() }));
+        failures.extend(equal(
+            &format!("g = 0 a channel, T={tokens}"),
+            &t,
+            &Tensors { rule: Rule::DELTANET, ..t.clone() },
+        ));
     }
     none(&failures);
 }
