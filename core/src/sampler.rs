@@ -27,9 +27,10 @@ pub struct Sampling {
     pub seed: u64,
 }
 
+/// What suits small models: cool, and without the words that only a random draw would find.
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 0.8, top_k: 0, top_p: 0.95, min_p: 0.0, repetition_penalty: 1.0, seed: 0 }
+        Self { temperature: 0.6, top_k: 0, top_p: 1.0, min_p: 0.05, repetition_penalty: 1.0, seed: 0 }
     }
 }
 

@@ -131,7 +131,7 @@ fn chi_square_cpu() {
     let mut random = Random::new(2);
     for (vocab, draws) in [(4_096usize, 6_000u64), (248_320, 400)] {
         let logits: Vec<f32> = random.normals(vocab).iter().map(|l| 1.5 * l).collect();
-        let plain = Sampling { temperature: 0.9, top_p: 1.0, seed: 3, ..Sampling::default() };
+        let plain = Sampling { temperature: 0.9, top_p: 1.0, min_p: 0.0, seed: 3, ..Sampling::default() };
         let tokens: Vec<u32> = (0..draws).map(|p| sample(&logits, &plain, p, &[]).token).collect();
         chi_square(&logits, &plain, |_| true, &tokens);
         let k = Sampling { top_k: 100, ..plain };
@@ -149,7 +149,7 @@ fn chi_square_gpu() {
     let gpu = devices::best();
     for (vocab, rows, steps) in [(4_096usize, 16, 256u32), (248_320, 8, 48)] {
         let logits: Vec<f32> = random.normals(vocab).iter().map(|l| 1.5 * l).collect();
-        let plain = Sampling { temperature: 0.9, top_p: 1.0, ..Sampling::default() };
+        let plain = Sampling { temperature: 0.9, top_p: 1.0, min_p: 0.0, ..Sampling::default() };
         let rows: Vec<_> = (0..rows).map(|r| (logits.clone(), Sampling { seed: r, ..plain })).collect();
         let tokens: Vec<u32> = draw(gpu, vocab, &rows, &[], steps).iter().flatten().map(|e| e[0]).collect();
         chi_square(&logits, &plain, |_| true, &tokens);

@@ -55,11 +55,13 @@ export interface ModelInfo {
 }
 
 export interface GenerateOptions {
-  /** 0 always takes the most likely token. Default 0.8. */
+  /** 0 always takes the most likely token. Default 0.6. */
   temperature?: number;
   /** 0 keeps all. */
   topK?: number;
+  /** Default 1. */
   topP?: number;
+  /** Default 0.05. */
   minP?: number;
   repetitionPenalty?: number;
   /** The same seed draws the same tokens, on every device. */

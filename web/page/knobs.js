@@ -4,14 +4,14 @@ import { $, kept, make } from "./dom.js";
 
 const KNOBS = [
   {
-    name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05, value: 0.8,
+    name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05, value: 0.6,
     hint: "0 always takes the likeliest word; higher is bolder.",
   },
-  { name: "topP", label: "Top-p", min: 0.05, max: 1, step: 0.01, value: 0.95, hint: "Keeps the likeliest words up to this share." },
+  { name: "topP", label: "Top-p", min: 0.05, max: 1, step: 0.01, value: 1, hint: "Keeps the likeliest words up to this share." },
   { name: "topK", label: "Top-k", min: 0, max: 200, step: 1, value: 0, hint: "Keeps this many of the likeliest; 0 keeps all." },
-  { name: "minP", label: "Min-p", min: 0, max: 0.5, step: 0.01, value: 0, hint: "Drops words this much less likely than the best." },
+  { name: "minP", label: "Min-p", min: 0, max: 0.5, step: 0.01, value: 0.05, hint: "Drops words this much less likely than the best." },
   {
-    name: "repetitionPenalty", label: "Repetition penalty", min: 1, max: 2, step: 0.01, value: 1.05,
+    name: "repetitionPenalty", label: "Repetition penalty", min: 1, max: 2, step: 0.01, value: 1,
     hint: "Above 1, words already used become less likely.",
   },
   { name: "maxTokens", label: "Length", min: 16, max: 1024, step: 16, value: 256, hint: "Tokens to write at a time." },

@@ -244,7 +244,7 @@ fn end_of_text_is_not_fed() {
             let mut session = model.session().unwrap();
             session.feed_text("And they all lived happily ever").unwrap();
             let prompt = session.tokens().to_vec();
-            let sampling = Sampling { temperature: 1.0, top_p: 1.0, seed, ..Sampling::default() };
+            let sampling = Sampling { temperature: 1.0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
             let options = GenerateOptions { sampling, max_tokens: 30, ..GenerateOptions::default() };
             let mut generation = session.generate(options.clone()).unwrap();
             let n = generation.by_ref().map(Result::unwrap).count();
@@ -307,7 +307,7 @@ fn same_seed_same_text_on_every_engine() {
     for (_, device) in engines::two() {
         let mut session = load(&device).session().unwrap();
         session.feed_text("Once upon a time").unwrap();
-        let sampling = Sampling { seed: 7, repetition_penalty: 1.1, top_k: 50, ..Sampling::default() };
+        let sampling = Sampling { seed: 7, repetition_penalty: 1.1, top_k: 50, top_p: 0.95, ..Sampling::default() };
         texts.push(drawn(&mut session, GenerateOptions { sampling, max_tokens: 40, ..GenerateOptions::default() }));
     }
     assert_eq!(texts[0], texts[1]);
