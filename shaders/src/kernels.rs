@@ -71,6 +71,8 @@ files! {
         Gemv = "linear/gemv",
         /// Matrix times many rows in workgroup tiles, for GPUs.
         Gemm = "linear/gemm",
+        /// Matrix times many rows with cooperative matrices: f16 operands, f32 sums.
+        GemmCoop = "linear/coop",
         /// Matrix times any number of rows in register tiles, for software adapters.
         LinearSolo = "linear/solo",
         /// RMSNorm of rows.

@@ -3,7 +3,7 @@
 //! Storage buffers are bound in the order of the kernel's text; each constructor's doc lists them.
 
 use crate::kernels::Kernel;
-use crate::variant::Variant;
+use crate::variant::{Features, Variant};
 
 /// Element type of a matrix.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -189,6 +189,51 @@ pub fn gemm(product: &Product, tile: GemmTile, rows: u32) -> Variant {
         .with("BK", tile.depth)
         .with("TM", tile.thread.0)
         .with("TN", tile.thread.1)
+        .with("ROWS", rows)
+}
+
+/// Tile of a product with cooperative matrices.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct CoopTile {
+    /// Rows a workgroup.
+    pub rows: u32,
+    /// Outputs a workgroup.
+    pub outputs: u32,
+    /// Columns of the input at a time.
+    pub depth: u32,
+    /// Rows and outputs a subgroup: (32, 32) or (64, 32).
+    pub subgroup: (u32, u32),
+}
+
+impl CoopTile {
+    /// Threads a workgroup: subgroups of 32.
+    pub const fn threads(self) -> u32 {
+        32 * (self.rows / self.subgroup.0) * (self.outputs / self.subgroup.1)
+    }
+    /// Bytes of workgroup memory.
+    pub const fn bytes(self) -> u32 {
+        2 * (self.rows + self.outputs) * (self.depth + 8) + 32 * self.threads()
+    }
+}
+
+/// For products with enough tiles to fill a device.
+pub const COOP_LARGE: CoopTile = CoopTile { rows: 128, outputs: 128, depth: 32, subgroup: (64, 32) };
+/// For the others.
+pub const COOP_SMALL: CoopTile = CoopTile { rows: 64, outputs: 64, depth: 32, subgroup: (32, 32) };
+
+/// `linear/coop`, a matrix of 16-bit elements, plain aligned input without tail: weights, x, bias, out; those that there are.
+/// Groups (⌈out_dim / tile.outputs⌉, ⌈rows / tile.rows⌉).
+pub fn gemm_coop(product: &Product, tile: CoopTile, rows: u32) -> Variant {
+    product
+        .variant(Kernel::GemmCoop)
+        .features(Features { f16: true, subgroups: false, cooperative_matrix: true })
+        .flag("DIRECT", !product.bias)
+        .flag("LARGE", tile.subgroup == (64, 32))
+        .with("BM", tile.rows)
+        .with("BN", tile.outputs)
+        .with("BK", tile.depth)
+        .with("SM", tile.subgroup.0)
+        .with("SN", tile.subgroup.1)
         .with("ROWS", rows)
 }
 

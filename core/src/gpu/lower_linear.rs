@@ -2,8 +2,8 @@
 
 use bytemuck::bytes_of;
 use deltanet_shaders::linear::{
-    Destination, Gate, GemmTile, GemvTile, Product, Prologue, SOLO_WORKGROUP, SWIGLU_WORKGROUP, SoloTile, gemm, gemv,
-    head_norm, rms, solo, swiglu,
+    COOP_LARGE, COOP_SMALL, CoopTile, Destination, Gate, GemmTile, GemvTile, Product, Prologue, SOLO_WORKGROUP,
+    SWIGLU_WORKGROUP, SoloTile, gemm, gemm_coop, gemv, head_norm, rms, solo, swiglu,
 };
 use deltanet_shaders::params::{
     ConvOutParams, HeadNormParams, InputParams, LinearParams, OutputParams, RmsParams, SwiGluParams,
@@ -12,6 +12,7 @@ use deltanet_shaders::params::{
 use super::lower::{Lower, Place, element};
 use super::upload::GpuMatrix;
 use crate::error::{Error, Result};
+use crate::model::DType;
 use crate::ops::{Activation, Input, Linear, Mixer};
 use crate::plan::PlanKind;
 
@@ -273,7 +274,15 @@ impl Lower<'_> {
 
     fn gemm(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32) {
         let product = Self::product(matrix, source, target, false);
+        let plain = !product.reads_table() && product.aligned && !product.tail;
         for (params, buffers) in self.parts(matrix, source, target, &product) {
+            if self.caps.coop16 && plain && matrix.dtype != DType::F32 {
+                let out_dim = params.output.out_dim;
+                let tile = coop_tile(rows, out_dim, self.caps.workgroup_bytes);
+                let groups = [out_dim.div_ceil(tile.outputs), rows.div_ceil(tile.rows), 1];
+                self.push(gemm_coop(&product, tile, rows), bytes_of(&params), buffers, groups);
+                continue;
+            }
             let tile = GemmTile { rows: 64.min(rows.next_multiple_of(16)), outputs: 64, depth: 16, thread: (4, 4) };
             let groups = [params.output.out_dim.div_ceil(tile.outputs), rows.div_ceil(tile.rows), 1];
             self.push(gemm(&product, tile, rows), bytes_of(&params), buffers, groups);
@@ -333,6 +342,12 @@ pub(super) fn gate_of(activation: Activation) -> Gate {
 /// The largest power of two up to `most` that divides `rows`.
 fn rows_a_pass(rows: u32, most: u32) -> u32 {
     (1 << rows.trailing_zeros().min(31)).min(1 << most.max(1).ilog2())
+}
+
+/// Large tiles where there are enough of them to fill a large device.
+fn coop_tile(rows: u32, out_dim: u32, workgroup_bytes: u32) -> CoopTile {
+    let tiles = rows.div_ceil(COOP_LARGE.rows) * out_dim.div_ceil(COOP_LARGE.outputs);
+    if tiles >= 96 && COOP_LARGE.bytes() <= workgroup_bytes { COOP_LARGE } else { COOP_SMALL }
 }
 
 /// Team and outputs depend on the matrix alone: a row's result must not depend on how many rows there are.

@@ -102,6 +102,9 @@ fn pipeline(gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {
     // The counters that bound every loop keep drivers from unrolling, which costs some kernels a factor of ten.
     let mut checks = wgpu::ShaderRuntimeChecks::checked();
     checks.force_loop_bounding = false;
+    // Kernels with cooperative matrices are for drivers that check storage buffers themselves, and their indices into
+    // workgroup memory are consts and thread numbers.
+    checks.bounds_checks = !variant.features.cooperative_matrix;
     // SAFETY: every loop of this crate's kernels counts up or down to a const, a plan's parameter or a length that the
     // host wrote, so all of them end. All other checks stay.
     let module = unsafe { device.create_shader_module_trusted(descriptor, checks) };

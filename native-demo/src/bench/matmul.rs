@@ -33,22 +33,27 @@ pub(crate) fn gpu(gpu: &Gpu, effort: Effort, interrupt: &Interrupt, report: &mut
     let n = if gpu.caps().software { 1024 } else { 4096 };
     for dtype in [DType::F32, DType::F16, DType::Bf16] {
         let one = if gpu.caps().software { n } else { 2 * n };
-        for size in [Size { rows: 512, out: n, cols: n }, Size { rows: 1, out: one, cols: one }] {
+        let mut sizes = vec![(512, n, n, false), (1, one, one, false)];
+        if gpu.caps().coop16 && dtype != DType::F32 {
+            sizes.extend([(512, n, n, true), (n, n, n, true), (2 * n, 2 * n, 2 * n, true)]);
+        }
+        for (rows, out, cols, half) in sizes {
             if interrupt.pressed() {
                 return Ok(());
             }
-            run(gpu, size, dtype, effort, report)?;
+            run(gpu, Size { rows, out, cols }, dtype, half, effort, report)?;
         }
     }
     Ok(())
 }
 
-fn run(gpu: &Gpu, size: Size, dtype: DType, effort: Effort, report: &mut Report) -> Result<()> {
+fn run(gpu: &Gpu, size: Size, dtype: DType, half: bool, effort: Effort, report: &mut Report) -> Result<()> {
     let Size { rows, out, cols } = size;
     let mut random = Random::new(4);
     let x = random.ranges(rows * cols, -1.0, 1.0);
     let (weight, values) = weight(&mut random, size, dtype);
     let mut stage = Stage::new(gpu.clone(), 1, &[weight], &[], 1, &mut |_, _| {})?;
+    stage.half_products(half);
     let plan = plan(size);
     // The row count chooses between the kernels of prefill and of decode.
     let (slots, tokens) = ([0], vec![0; rows]);
@@ -80,7 +85,8 @@ fn run(gpu: &Gpu, size: Size, dtype: DType, effort: Effort, report: &mut Report)
     } else {
         None
     };
-    let name = format!("{rows} × {cols} × {out}, {} weight", dtype.name());
+    let rounded = if half { ", f16 operands" } else { "" };
+    let name = format!("{rows} × {cols} × {out}, {} weight{rounded}", dtype.name());
     let work = if rows == 1 {
         ((out * cols * dtype.bytes()) as f64 / 1e9, "GB/s")
     } else {

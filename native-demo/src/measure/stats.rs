@@ -36,12 +36,19 @@ pub(crate) struct Effort {
     pub(crate) runs: usize,
     /// No further run begins after this long.
     pub(crate) limit: Duration,
+    /// Unmeasured runs begin until this long: an idle GPU takes a quarter of a second to reach its clocks.
+    pub(crate) warm: Duration,
 }
 
 impl Effort {
-    /// Runs `work` once unmeasured, then up to `runs` times; each call returns the seconds that count.
+    /// Runs `work` unmeasured, once or for as long as warming up takes, then up to `runs` times; each call returns the
+    /// seconds that count.
     pub(crate) fn measure(&self, mut work: impl FnMut() -> Result<f64>) -> Result<Times> {
+        let start = Instant::now();
         work()?;
+        while start.elapsed() < self.warm {
+            work()?;
+        }
         let start = Instant::now();
         let mut seconds = vec![work()?];
         while seconds.len() < self.runs && start.elapsed() < self.limit {

@@ -1,10 +1,10 @@
 //! Variants that models use, the delta rule aside: every flag with every other that it meets, in small and odd sizes.
 
-use super::Shipped;
+use super::{Needs, Shipped};
 use crate::delta::Decay;
 use crate::linear::{
-    Destination, Element, Gate, GemmTile, GemvTile, Product, Prologue, SoloTile, begin, copy_slots, embed, gemm, gemv,
-    head_norm, rms, solo, swiglu,
+    COOP_LARGE, COOP_SMALL, Destination, Element, Gate, GemmTile, GemvTile, Product, Prologue, SoloTile, begin,
+    copy_slots, embed, gemm, gemm_coop, gemv, head_norm, rms, solo, swiglu,
 };
 use crate::mixer::{MixerForm, StepOutput, StepTile, conv_tail, prep, solo_step, step};
 use crate::params::{
@@ -79,6 +79,13 @@ fn products(all: &mut Vec<Shipped>) {
                         let tile = GemmTile { rows: 64, outputs: 64, depth: 16, thread: (4, 4) };
                         if destination != Destination::Heads && !convolves {
                             add::<LinearParams>(all, gemm(&product, tile, 256));
+                            if aligned && !tail && element != Element::F32 {
+                                for tile in [COOP_LARGE, COOP_SMALL] {
+                                    let variant = gemm_coop(&product, tile, 256);
+                                    let bytes = Needs { workgroup_bytes: tile.bytes(), ..Needs::WEBGPU_DEFAULT };
+                                    all.push(Shipped::base(variant).params::<LinearParams>().needs(bytes));
+                                }
+                            }
                         }
                         for (rows, outputs) in [(1, 1), (8, 4)] {
                             let tile = SoloTile { workgroup: 32, outputs, rows, window: 0 };

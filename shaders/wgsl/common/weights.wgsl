@@ -32,19 +32,26 @@ fn words4(row: u32, width: u32, i: u32) -> vec4<u32> {
 #endif
 }
 
+#ifdef W_F16
+// Eight stored elements as f32.
+fn eight(w: vec4<u32>) -> Eight {
+    return Eight(unpack_f16(w.x, w.y), unpack_f16(w.z, w.w));
+}
+#endif
+#ifdef W_BF16
+// Eight stored elements as f32.
+fn eight(w: vec4<u32>) -> Eight {
+    return Eight(unpack_bf16(w.x, w.y), unpack_bf16(w.z, w.w));
+}
+#endif
+
 // Elements 8g .. 8g+7 of a row, each row of `groups` eights, as f32.
 fn weight8(row: u32, groups: u32, g: u32) -> Eight {
 #ifdef W_F32
     let a = words4(row, 2u * groups, 2u * g);
     let b = words4(row, 2u * groups, 2u * g + 1u);
     return Eight(bitcast<vec4<f32>>(a), bitcast<vec4<f32>>(b));
-#endif
-#ifdef W_F16
-    let w = words4(row, groups, g);
-    return Eight(unpack_f16(w.x, w.y), unpack_f16(w.z, w.w));
-#endif
-#ifdef W_BF16
-    let w = words4(row, groups, g);
-    return Eight(unpack_bf16(w.x, w.y), unpack_bf16(w.z, w.w));
+#else
+    return eight(words4(row, groups, g));
 #endif
 }
