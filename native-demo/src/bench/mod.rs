@@ -26,7 +26,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let device = Device::open(&args.model.device.0)?;
     eprintln!("{}", describe_device(&device));
     let mut report = Report::new(device.describe(), !args.json);
-    let effort = Effort { runs: args.runs as usize, limit: Duration::from_secs(args.seconds.into()) };
+    let limit = Duration::from_secs(args.seconds.into());
+    let hardware = matches!(&device, Device::Gpu(gpu) if !gpu.caps().software);
+    let warm = if hardware { limit.min(Duration::from_millis(300)) } else { Duration::ZERO };
+    let effort = Effort { runs: args.runs as usize, limit, warm };
     let wants = |part| args.only.is_empty() || args.only.contains(&part);
     for part in [Part::Copy, Part::Matmul, Part::Operator, Part::Model] {
         if !wants(part) {
