@@ -172,6 +172,8 @@ impl<'a, 'b> Lowering<'a, 'b> {
             mu_at: pre.log_scale.at,
             rows_from: 0,
             rows_to: u32::MAX,
+            sequences: call.sequences.len,
+            chunks: call.chunks.len,
         };
         let (q, k, beta) = (call.q.buffer, call.k.buffer, call.beta.map(|b| b.buffer));
         // Those kernels load four elements at a time. (q and k are copied into place where they do not fit.)
