@@ -1,7 +1,57 @@
 //! The operators: one delta-rule recurrence over an application's own tensors.
 //!
-//! [`Inputs`] borrows host tensors; `cpu` and `gpu` each offer `recurrent` (token by token) and `chunk` (chunkwise
-//! WY/UT transform) over the same types, and all four agree to the tolerances of MATH.md §11.
+//! [`Inputs`] borrows host tensors; [`cpu::delta`](crate::cpu::delta) and [`gpu::delta`](crate::gpu::delta) each offer
+//! `recurrent` (token by token) and `chunk` (chunkwise WY/UT transform) over the same types, and all four agree to the
+//! tolerances of MATH.md §11. [`gpu::delta::Operator`](crate::gpu::delta::Operator) is the same on an application's own
+//! GPU buffers. One entry serves every rule: it takes the rule as an argument.
+//!
+//! | rule | `beta` | `g` | `precond` | what it computes |
+//! |---|---|---|---|---|
+//! | [`Rule::LINEAR_ATTENTION`] | – | – | – | `S += kᵀv` |
+//! | [`Rule::SCALAR_DECAY`] | – | `[B, T, HV]` | – | `S = e^g S + kᵀv`: Mamba-2's and RetNet's |
+//! | [`Rule::CHANNEL_DECAY`] | – | `[B, T, HV, K]` | – | `S = diag(e^g) S + kᵀv`: GLA's, HGRN-2's |
+//! | [`Rule::DELTANET`] | `[B, T, HV]` | – | – | `S += kᵀβ(v − kS)` |
+//! | [`Rule::GATED_DELTANET`] | `[B, T, HV]` | `[B, T, HV]` | – | `S = e^g S`, then as DeltaNet |
+//! | [`Rule::KDA`] | `[B, T, HV]` | `[B, T, HV, K]` | – | `S = diag(e^g) S`, then as DeltaNet |
+//! | [`Rule::LONGHORN`] | b, `[B, T, HV]` | – | – | DeltaNet with `β = b / (1 + b‖k‖²)` |
+//! | [`Rule::PRECONDITIONED_DELTANET`] | `[B, T, HV]` | – | yes | `S += k̃ᵀβ(v − kS)`, `k̃ = B ⊙ k` |
+//! | [`Rule::PRECONDITIONED_GATED_DELTANET`] | `[B, T, HV]` | `[B, T, HV]` | yes | the same with decay |
+//! | [`Rule::PRECONDITIONED_KDA`] | `[B, T, HV]` | `[B, T, HV, K]` | yes | the same with channel decay |
+//!
+//! Any other [`Rule`] value is as good: see its documentation.
+//!
+//! Units and limits: all tensors are f32, row-major; `g` is a natural logarithm, ≤ 0; `beta` is in \[0, 1\], or \[0, 2\]
+//! for negative eigenvalues with unit keys (beyond `β⟨k, k̃⟩ = 2` a state grows without bound); K is at most 256, V has no
+//! bound, nor has T on host tensors. Errors name the tensor, the shape it must have and what came.
+//!
+//! ```
+//! use deltanet::delta::{Inputs, Options, Precond, Shape};
+//! use deltanet::{Rule, cpu};
+//!
+//! // Preconditioned KDA: 3 tokens, 1 key head read by 2 value heads, K = 2, V = 1.
+//! let shape = Shape { batch: 1, tokens: 3, heads: 1, value_heads: 2, key_dim: 2, value_dim: 1 };
+//! let inputs = Inputs {
+//!     q: &[1.0, 0.0, 1.0, 0.0, 0.0, 1.0],
+//!     k: &[1.0, 0.0, 0.6, 0.8, 0.0, 1.0],
+//!     v: &[1.0, -1.0, 2.0, 0.0, 0.5, 3.0],
+//!     beta: Some(&[0.9; 6]),
+//!     g: Some(&[-0.1; 12]),
+//!     precond: Some(Precond { g: &[-0.01; 3], beta: &[0.5; 3], log_scale: &[-0.2], initial: None }),
+//!     initial_state: None,
+//!     cu_seqlens: None,
+//! };
+//! let options = Options::default();
+//! let chunk = cpu::delta::chunk(&Rule::PRECONDITIONED_KDA, &shape, &inputs, &options)?;
+//! let recurrent = cpu::delta::recurrent(&Rule::PRECONDITIONED_KDA, &shape, &inputs, &options)?;
+//! assert!(chunk.o.iter().zip(&recurrent.o).all(|(a, b)| (a - b).abs() < 1e-6));
+//! // The preconditioner's sums are part of what a caller keeps for the next call.
+//! assert_eq!((chunk.o.len(), chunk.final_state.len(), chunk.final_sums.len()), (6, 4, 2));
+//!
+//! // What does not fit is refused before anything is computed.
+//! let error = cpu::delta::chunk(&Rule::DELTANET, &shape, &inputs, &options).unwrap_err();
+//! assert_eq!(error.to_string(), "g: expected nothing for rule deltanet, got a tensor");
+//! # Ok::<(), deltanet::Error>(())
+//! ```
 
 use crate::error::{Error, Result};
 use crate::rule::{Beta, Decay, Rule, WriteKey};

@@ -75,6 +75,7 @@
 // A test that cannot go on should panic.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod attention;
 pub mod checkpoint;
 pub mod config;
 pub mod cpu;

@@ -178,6 +178,10 @@ impl Model {
     }
 
     pub(crate) fn give_slots(&self, slots: [usize; 3]) {
+        {
+            let mut runner = self.runner();
+            slots.iter().for_each(|slot| runner.release(*slot));
+        }
         let mut free = self.inner.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.extend(slots.iter().rev());
     }
@@ -203,6 +207,20 @@ impl Runner {
         match self {
             Self::Cpu(r) => r.copy(from, to),
             Self::Gpu(r) => r.copy(from, to),
+        }
+    }
+    /// Gives back what a slot holds beyond its fixed share. Its content is lost.
+    pub(crate) fn release(&mut self, slot: usize) {
+        match self {
+            Self::Cpu(r) => r.release(slot),
+            Self::Gpu(r) => r.release(slot),
+        }
+    }
+    /// States how many tokens a slot has been fed; nothing of it may be in flight.
+    pub(crate) fn settle(&mut self, slot: usize, tokens: usize) {
+        match self {
+            Self::Cpu(_) => {}
+            Self::Gpu(r) => r.settle(slot, tokens as u64),
         }
     }
     pub(crate) fn prefill(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {

@@ -11,6 +11,49 @@
 //!
 //! A [`Rule`] says which parts are there. Kernels are specialised from it; nothing else in the crate asks for a
 //! variant's name.
+//!
+//! So a new rule is a new value, and runs at once on every engine, in both forms:
+//!
+//! ```
+//! use deltanet::delta::{Inputs, Options, Precond, Shape};
+//! use deltanet::gpu::{DeviceChoice, Gpu, LimitsChoice};
+//! use deltanet::rule::{Beta, Decay, Rule, WriteKey};
+//! use deltanet::{cpu, gpu};
+//!
+//! // Nobody's yet: scalar decay, no delta term, a write strength, and a preconditioned write key.
+//! const MINE: Rule =
+//!     Rule { decay: Decay::PerHead, delta: false, beta: Beta::Given, write_key: WriteKey::Preconditioned };
+//!
+//! # fn main() -> deltanet::Result<()> {
+//! let shape = Shape { batch: 1, tokens: 40, heads: 1, value_heads: 1, key_dim: 4, value_dim: 4 };
+//! let numbers: Vec<f32> = (0..160).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+//! let inputs = Inputs {
+//!     q: &numbers,
+//!     k: &numbers,
+//!     v: &numbers,
+//!     beta: Some(&[0.5; 40]),
+//!     g: Some(&[-0.1; 40]),
+//!     precond: Some(Precond { g: &[-0.1; 40], beta: &[0.5; 40], log_scale: &[-0.2], initial: None }),
+//!     initial_state: None,
+//!     cu_seqlens: None,
+//! };
+//! let options = Options { l2norm: true, ..Options::default() };
+//! let exact = cpu::delta::reference(&MINE, &shape, &inputs, &options)?; // f64, the recurrence above
+//! let mut results = vec![
+//!     cpu::delta::recurrent(&MINE, &shape, &inputs, &options)?,
+//!     cpu::delta::chunk(&MINE, &shape, &inputs, &options)?,
+//! ];
+//! // On whatever adapter there is, a software one too.
+//! if let Ok(device) = pollster::block_on(Gpu::request(&DeviceChoice::Any, LimitsChoice::Best)) {
+//!     results.push(device.wait(gpu::delta::recurrent(&device, &MINE, &shape, &inputs, &options))?);
+//!     results.push(device.wait(gpu::delta::chunk(&device, &MINE, &shape, &inputs, &options))?);
+//! }
+//! for result in results {
+//!     assert!(result.o.iter().zip(&exact.o).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5));
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 /// How the state fades from token to token.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]

@@ -164,6 +164,9 @@ pub(crate) struct BenchArgs {
     /// Sessions that run together.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,16", value_parser = sized::<1024>)]
     pub(crate) sessions: Vec<u32>,
+    /// Tokens of the very long prompt.
+    #[arg(long, value_name = "T", default_value = "1000000", value_parser = sized::<100_000_000>)]
+    pub(crate) length: u32,
     /// Timed runs of each; median and minimum are printed.
     #[arg(long, value_name = "N", default_value = "5", value_parser = sized::<1000>)]
     pub(crate) runs: u32,
@@ -184,8 +187,12 @@ pub(crate) enum Part {
     Matmul,
     /// The delta-rule operator.
     Operator,
+    /// Softmax attention.
+    Attention,
     /// A whole model.
     Model,
+    /// A very long prompt through a model: runs only when named.
+    Million,
 }
 
 /// `--device`.

@@ -240,6 +240,28 @@ fn benchmarks_check_and_time() {
     }
 }
 
+#[test]
+fn attention_is_checked_and_timed() {
+    let words = ["bench", "--device", "cpu", "--only", "attention", "--tokens", "70,600", "--heads", "4"];
+    let (stdout, _) = ok(&[&words[..], &["--key-dim", "20", "--runs", "2", "--json"]].concat());
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        assert!(row["wall"]["median"].as_f64().unwrap() > 0.0, "{row}");
+    }
+}
+
+#[test]
+fn a_long_prompt_needs_no_more_memory_and_leaves_a_finite_state() {
+    // The program itself fails when memory grows or the state is not finite; how steady the times are is for people.
+    let (stdout, _) = ok(&["bench", "--device", "cpu", "--only", "million", "--length", "10000", "--json"]);
+    let report: Value = serde_json::from_str(&stdout).unwrap();
+    let row = &report["rows"][0];
+    assert_eq!(row["group"], "million");
+    assert_eq!(row["wall"]["runs"], 2, "pieces of 4,096 tokens: {row}");
+}
+
 /// Starts a long generation and waits until it has printed something.
 #[cfg(unix)]
 fn started() -> std::process::Child {

@@ -55,8 +55,6 @@ files! {
         ChunkSolve = "delta/chunk/solve",
         /// Chunkwise: the scan over chunks, and the outputs.
         ChunkScan = "delta/chunk/scan",
-        /// Chunkwise: the same with more workgroup memory.
-        ChunkWide = "delta/chunk/wide",
         /// The delta rule token by token, on software adapters.
         SoftwareStep = "delta/software/step",
         /// Chunkwise on software adapters: keys and queries with their decays.
@@ -93,11 +91,25 @@ files! {
         MixerSolo = "mixer/solo",
         /// Tiles of a picture of the state.
         Paint = "picture/paint",
+        /// Attention: norms and rotary embedding of q and k, and the tokens' entries.
+        AttentionPrep = "attention/prep",
+        /// Attention of many rows of a session, in tiles.
+        AttentionPrefill = "attention/prefill",
+        /// Attention of one row a session, the keys split among workgroups.
+        AttentionDecode = "attention/decode",
+        /// The shares of the workgroups together.
+        AttentionCombine = "attention/combine",
+        /// Attention of any rows, one invocation a row and head, for software adapters.
+        AttentionSolo = "attention/solo",
+        /// A run's entries into the ring of a window.
+        AttentionStore = "attention/store",
     }
     shared {
+        "attention/source",
         "common/activation",
         "common/head",
         "common/rows",
+        "common/sincos",
         "common/threefry",
         "common/weights",
         "conv/gates",

@@ -4,6 +4,7 @@
 //! read ([`params`]), and the list of variants that ship ([`shipped`]). A [`Variant`] is a kernel with consts, flags
 //! and features; [`Variant::source`] gives its complete WGSL.
 
+pub mod attention;
 pub mod delta;
 pub mod head;
 mod kernels;
@@ -12,7 +13,6 @@ pub mod mixer;
 pub mod params;
 pub mod picture;
 mod preprocess;
-pub mod sample;
 mod shipped;
 mod variant;
 

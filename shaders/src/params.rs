@@ -61,10 +61,12 @@ macro_rules! uniforms {
 }
 pub(crate) use uniforms;
 
+mod attention;
 mod delta;
 mod model;
 mod picture;
 
+pub use attention::*;
 pub use delta::DeltaParams;
 pub use model::*;
 pub use picture::PaintParams;

@@ -3,6 +3,7 @@
 //! Head dims and chunk lengths are consts of a variant, so the true list has no end; here each kernel appears with
 //! every combination of its flags and with the dims that change its shape (smallest, odd, largest).
 
+mod attention;
 mod delta;
 mod model;
 
@@ -62,5 +63,6 @@ pub fn shipped() -> Vec<Shipped> {
     delta::list(&mut all);
     model::list(&mut all);
     all.push(Shipped::base(paint(16)).params::<PaintParams>());
+    attention::list(&mut all);
     all
 }

@@ -47,6 +47,11 @@ pub fn best() -> &'static Gpu {
     GPU.get_or_init(|| open(LimitsChoice::Best))
 }
 
+/// A device of its own, with all that the adapter offers: for tests that count its memory.
+pub fn own() -> Gpu {
+    open(LimitsChoice::Best)
+}
+
 /// Both devices.
 pub fn both() -> [&'static Gpu; 2] {
     [default_limits(), best()]

@@ -1,5 +1,6 @@
 //! Harness of the integration tests.
 
+pub mod attention_reference;
 pub mod checkpoints;
 pub mod compare;
 pub mod devices;

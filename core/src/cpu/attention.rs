@@ -1,10 +1,78 @@
-//! Softmax attention of one row over keys and values that lie in pieces: a cache or a ring, and the rows at hand.
+//! Softmax attention on the CPU: the operator ([`attend`]), and the kernel that models use, one row over keys and
+//! values that lie in pieces: a cache or a ring, and the rows at hand.
 //!
 //! A token's entry is `k|v`, `[2, kv_heads, head_dim]`, k after norm and rotary embedding.
 
 use super::math::{self, Exp};
 use super::norm;
+use super::parallel::{self, Shared};
 use super::simd::{self, Kernel, LANES, Lanes};
+use crate::attention::{Inputs, Options, Shape};
+use crate::error::{Error, Result};
+
+/// Causal softmax attention; returns `[B, T, H, D]`. See [`crate::attention`] for what is computed, with an example.
+///
+/// `2·D` multiplications for every query head and pair of tokens that see each other, on all threads of rayon's
+/// current pool; besides the result, memory for the prepared queries, keys and values.
+///
+/// # Errors
+/// What [`Shape::check`] finds; [`Error::OutOfMemory`].
+pub fn attend(shape: &Shape, inputs: &Inputs<'_>, options: &Options) -> Result<Vec<f32>> {
+    shape.check(inputs, options)?;
+    let Shape { batch, tokens, heads, kv_heads, head_dim } = *shape;
+    let rows = batch * tokens;
+    let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
+    let entry = 2 * kv_width;
+    let buffer = |name: &str, n: usize| -> Result<Vec<f32>> {
+        let mut x = Vec::new();
+        x.try_reserve_exact(n).map_err(|_| Error::OutOfMemory(format!("attention's {name}: {n} f32")))?;
+        x.resize(n, 0.0);
+        Ok(x)
+    };
+    let mut queries = buffer("queries", rows * q_width)?;
+    let mut entries = buffer("keys and values", rows * entry)?;
+    let mut out = buffer("output", rows * q_width)?;
+    // A row's first one that it may see, and its own place in its sequence.
+    let mut place = vec![(0, 0); rows];
+    for (first, length) in shape.spans(inputs) {
+        place.iter_mut().skip(first).take(length).enumerate().for_each(|(i, p)| *p = (first, i));
+    }
+    let norm = |k: bool| inputs.qk_norm.map(|n| (if k { n.k } else { n.q }, n.eps));
+    {
+        let (queries, entries) = (Shared::new(&mut queries), Shared::new(&mut entries));
+        parallel::for_ranges(rows, 16, |range| {
+            let mut table = vec![0.0; head_dim];
+            for r in range {
+                // SAFETY: every row belongs to one range.
+                let (q, e) = unsafe { (queries.get(r * q_width, q_width), entries.get(r * entry, entry)) };
+                let (k, v) = e.split_at_mut(kv_width);
+                q.copy_from_slice(&inputs.q[r * q_width..][..q_width]);
+                k.copy_from_slice(&inputs.k[r * kv_width..][..kv_width]);
+                v.copy_from_slice(&inputs.v[r * kv_width..][..kv_width]);
+                let table = options.rope_theta.map(|theta| {
+                    rotary_table(place[r].1 as u64, head_dim, theta, &mut table);
+                    &table[..]
+                });
+                norm_and_rotate(q, head_dim, norm(false), table);
+                norm_and_rotate(k, head_dim, norm(true), table);
+            }
+        });
+    }
+    let scale = shape.scale(options);
+    let group = heads / kv_heads * head_dim;
+    let shared = Shared::new(&mut out);
+    parallel::for_each(rows * kv_heads, |i| {
+        let (r, kv_head) = (i / kv_heads, i % kv_heads);
+        let (first, index) = place[r];
+        let first = first + (index + 1).saturating_sub(options.window.unwrap_or(usize::MAX));
+        let q = &queries[r * q_width + kv_head * group..][..group];
+        let pieces = [&[][..], &[], &entries[first * entry..(r + 1) * entry]];
+        // SAFETY: every task has a row and heads of its own.
+        let out = unsafe { shared.get(r * q_width + kv_head * group, group) };
+        attend_row(Attend { q, scale, pieces, entry, kv_head, head_dim, out });
+    });
+    Ok(out)
+}
 
 /// Rotary embedding of one position, half-split form: `[head_dim / 2]` cosines, then as many sines.
 ///
@@ -43,6 +111,8 @@ pub(crate) fn norm_and_rotate(x: &mut [f32], head_dim: usize, weight: Option<(&[
 pub(crate) struct Attend<'a> {
     /// Queries of the group, `[heads of the group, head_dim]`.
     pub q: &'a [f32],
+    /// Of the scores.
+    pub scale: f32,
     /// Entries seen, oldest first, in up to three pieces of whole tokens.
     pub pieces: [&'a [f32]; 3],
     /// Elements a token's entry: `2 · kv_heads · head_dim`.
@@ -54,8 +124,8 @@ pub(crate) struct Attend<'a> {
     pub out: &'a mut [f32],
 }
 
-/// `out = softmax(q kᵀ / √d) v`.
-pub(crate) fn attend(job: Attend<'_>) {
+/// `out = softmax(scale · q kᵀ) v`.
+pub(crate) fn attend_row(job: Attend<'_>) {
     simd::run(job);
 }
 
@@ -63,8 +133,7 @@ impl Kernel for Attend<'_> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let Self { q, pieces, entry, kv_head, head_dim, out } = self;
-        let scale = (head_dim as f32).sqrt().recip();
+        let Self { q, scale, pieces, entry, kv_head, head_dim, out } = self;
         let n: usize = pieces.iter().map(|p| p.len() / entry).sum();
         let mut scores = vec![0.0f32; n];
         let at = kv_head * head_dim;
@@ -112,7 +181,8 @@ mod tests {
             let pieces = [&cache[..a * entry], &cache[a * entry..b * entry], &cache[b * entry..]];
             for kv_head in 0..kv_heads {
                 let mut out = vec![0.0; group * head_dim];
-                attend(Attend { q: &q, pieces, entry, kv_head, head_dim, out: &mut out });
+                let scale = (head_dim as f32).sqrt().recip();
+                attend_row(Attend { q: &q, scale, pieces, entry, kv_head, head_dim, out: &mut out });
                 for h in 0..group {
                     let score = |t: usize| -> f64 {
                         let k = &cache[t * entry + kv_head * head_dim..][..head_dim];

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::attention::{Attend, attend, norm_and_rotate, rotary_table};
+use super::attention::{Attend, attend_row, norm_and_rotate, rotary_table};
 use super::linear::{self, Product, Rows};
 use super::mixer;
 use super::norm;
@@ -204,7 +204,15 @@ impl Run<'_> {
             let q = &queries[r * q_width + kv_head * group..][..group];
             // SAFETY: every task has a row and heads of its own.
             let out = unsafe { shared.get(r * q_width + kv_head * group, group) };
-            attend(Attend { q, pieces, entry, kv_head, head_dim: a.head_dim, out });
+            attend_row(Attend {
+                q,
+                scale: (a.head_dim as f32).sqrt().recip(),
+                pieces,
+                entry,
+                kv_head,
+                head_dim: a.head_dim,
+                out,
+            });
         });
         self.buffers.plan[a.out.0] = out;
         if a.window.is_none() {

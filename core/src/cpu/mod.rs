@@ -3,7 +3,7 @@
 //! Kernels are plain functions over slices. Their inner loops are written once over eight lanes and compiled for AVX2
 //! and for the target's baseline; which one runs is decided by the processor, at run time.
 
-mod attention;
+pub mod attention;
 mod conv;
 pub mod delta;
 mod execute;

@@ -125,6 +125,14 @@ impl Runner {
         Ok(())
     }
 
+    /// Gives back what a slot holds beyond its fixed share: attention's caches. What it held is lost.
+    pub fn release(&mut self, slot: usize) {
+        if let Some(Some(s)) = self.slots.get_mut(slot) {
+            s.clear();
+            s.caches.iter_mut().for_each(|cache| *cache = Vec::new());
+        }
+    }
+
     /// Copies a slot's whole content to another one.
     ///
     /// # Errors

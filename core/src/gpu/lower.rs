@@ -8,6 +8,7 @@ use deltanet_shaders::head::HeadLayout;
 use deltanet_shaders::params::{BeginParams, EmbedParams};
 use deltanet_shaders::{Variant, linear};
 
+use super::attention::PagePool;
 use super::buffer::Binding;
 use super::caps::Caps;
 use super::device::Gpu;
@@ -17,7 +18,7 @@ use super::stage::Stage;
 use super::upload::{GpuMatrix, GpuWeight, Uploaded};
 use crate::error::{Error, Result};
 use crate::model::{DType, LayerState};
-use crate::ops::{BufId, Cols, Embed, Op, WeightId};
+use crate::ops::{BufId, Cols, Embed, Linear, Mixer, Op, WeightId};
 use crate::plan::{Life, Plan, PlanKind};
 
 /// Buffers that every plan of a runner uses, as indices into its buffer table.
@@ -59,6 +60,7 @@ pub(super) struct Lower<'a> {
     pub(super) plan: &'a Plan,
     pub(super) weights: &'a mut Uploaded,
     pub(super) fixed: &'a Fixed,
+    pub(super) pages: &'a PagePool,
     pub(super) scratch: &'a mut ScratchPool,
     pub(super) buffers: &'a mut Vec<Binding>,
     /// What neighbouring ops do for each other.
@@ -78,8 +80,6 @@ pub(super) struct Fused {
     pub(super) convolved: Option<BufId>,
     /// The buffer whose norm and gate have been done by the mixer that wrote it.
     pub(super) normed: Option<BufId>,
-    /// The buffer whose SwiGLU has been done by the product that wrote it.
-    pub(super) gated: Option<BufId>,
 }
 
 /// A plan, lowered.
@@ -95,20 +95,20 @@ pub(super) struct Lowered {
 /// Lowers a whole plan, adding the scratch that the stage lacks. With `keep`, every plan
 /// buffer has memory of its own. Returns the places of the plan's buffers that are alive at the end, too.
 pub(super) fn lower_plan(stage: &mut Stage, plan: &Plan, keep: bool) -> Result<(Lowered, Vec<Option<Place>>)> {
-    let Stage { gpu, caps, layers, vocab, weights, fixed, scratch, buffers, .. } = stage;
+    let Stage { gpu, caps, layers, vocab, weights, fixed, pages, scratch, buffers, .. } = stage;
     scratch.release_all();
     let places = vec![None; plan.buffers.len()];
     let vocab = *vocab as u32;
     let (passing, out, fused) = (Vec::new(), Vec::new(), Fused::default());
     let mut lower =
-        Lower { gpu, caps, vocab, layers, plan, weights, fixed, scratch, buffers, fused, places, passing, out };
+        Lower { gpu, caps, vocab, layers, plan, weights, fixed, pages, scratch, buffers, fused, places, passing, out };
     let mut logits_from = 0;
     if plan.kind != PlanKind::Decode {
         lower.begin()?;
     }
     for (i, op) in plan.ops.iter().enumerate() {
         logits_from = lower.out.len();
-        lower.op(op, plan.ops.get(i + 1))?;
+        lower.op(op, plan.ops.get(i + 1..).unwrap_or_default())?;
         lower.release_after(i, keep);
     }
     let logits = if plan.kind == PlanKind::Score { Some(lower.place(plan.logits)?) } else { None };
@@ -116,13 +116,13 @@ pub(super) fn lower_plan(stage: &mut Stage, plan: &Plan, keep: bool) -> Result<(
 }
 
 impl Lower<'_> {
-    fn op(&mut self, op: &Op, next: Option<&Op>) -> Result<()> {
-        match (op, next) {
+    fn op(&mut self, op: &Op, rest: &[Op]) -> Result<()> {
+        match (op, rest.first()) {
             (Op::Embed(o), _) => self.embed(o),
-            (Op::Linear(o), _) => self.linear(o, next),
+            (Op::Linear(o), _) => self.linear(o, mixer_of(o, rest)),
             (Op::Mixer(o), Some(Op::Linear(l))) => self.mixer(o, Some(l)),
             (Op::Mixer(o), _) => self.mixer(o, None),
-            (Op::Attention(_), _) => Err(Error::Unsupported("attention layers on the GPU".into())),
+            (Op::Attention(o), _) => self.attention(o),
         }
     }
 
@@ -137,19 +137,8 @@ impl Lower<'_> {
         width.next_multiple_of(if self.caps.software { 64 } else { 4 })
     }
 
-    /// Bytes of a uniform window of a buffer. All have one size, so that kernels need no variant for each.
-    pub(super) fn window_bytes(&self) -> u64 {
-        self.caps.max_uniform.min(64 << 10)
-    }
-
-    /// What buffers have beyond their rows on software adapters, so that the last row's window is whole.
-    fn slack(&self) -> u64 {
-        if self.caps.software { self.window_bytes() } else { 0 }
-    }
-
-    /// A window of a buffer from byte `offset` on, as an entry of the table.
-    pub(super) fn window(&mut self, buffer: usize, offset: u64) -> Result<usize> {
-        let size = self.window_bytes();
+    /// A window of a buffer, as an entry of the table.
+    pub(super) fn window(&mut self, buffer: usize, offset: u64, size: u64) -> Result<usize> {
         let whole = self.buffers.get(buffer).and_then(Binding::buffer).cloned();
         let whole = whole.ok_or_else(|| Error::Gpu(format!("no buffer {buffer}")))?;
         self.buffers.push(Binding::Window(whole, offset, size));
@@ -164,7 +153,7 @@ impl Lower<'_> {
         let missing = || Error::Gpu(format!("the plan has no buffer {}", id.0));
         let spec = self.plan.buffers.get(id.0).ok_or_else(missing)?;
         let stride = self.stride(spec.width as u32);
-        let bytes = 4 * u64::from(stride) * spec.rows as u64 + self.slack();
+        let bytes = 4 * u64::from(stride) * spec.rows as u64;
         let buffer = self.scratch.take(self.gpu, self.buffers, spec.name, bytes)?;
         let place = Place { buffer, stride };
         *self.places.get_mut(id.0).ok_or_else(missing)? = Some(place);
@@ -179,7 +168,7 @@ impl Lower<'_> {
     /// Scratch for the op at hand, so many f32 elements a row.
     pub(super) fn pass(&mut self, name: &'static str, width: u32) -> Result<Place> {
         let stride = self.stride(width);
-        let bytes = 4 * u64::from(stride) * u64::from(self.rows()) + self.slack();
+        let bytes = 4 * u64::from(stride) * u64::from(self.rows());
         let buffer = self.scratch.take(self.gpu, self.buffers, name, bytes)?;
         self.passing.push(buffer);
         Ok(Place { buffer, stride })
@@ -265,6 +254,19 @@ impl Lower<'_> {
         }
         Ok(())
     }
+}
+
+/// The mixer whose convolution a product may run: the next one, with nothing between but products of low rank that make
+/// its gates.
+fn mixer_of<'a>(op: &Linear, rest: &'a [Op]) -> Option<&'a Mixer> {
+    for next in rest {
+        match next {
+            Op::Mixer(mixer) => return Some(mixer),
+            Op::Linear(other) if other.out != op.out => {}
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// A matrix's element type, as kernels name it.

@@ -1,5 +1,6 @@
 //! The wgpu engine: devices, buffers, kernels, and plans lowered to dispatches. Only this module names wgpu.
 
+pub mod attention;
 mod buffer;
 mod caps;
 pub mod delta;

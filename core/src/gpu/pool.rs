@@ -175,8 +175,8 @@ impl Pool {
         SlotShape { vocab: self.vocab, head: self.head, stateful: self.layers.iter().map(|l| l.1.is_some()).collect() }
     }
 
-    /// Writes a state into a slot, before the next submission.
-    pub(super) fn write(&self, gpu: &Gpu, slot: usize, state: &SlotState) -> Result<()> {
+    /// Whether a state has this pool's sizes.
+    pub(super) fn check_state(&self, state: &SlotState) -> Result<u32> {
         let bad = |what: String| Err(Error::Session(what));
         let Ok(position) = u32::try_from(state.position) else {
             return bad(format!("position {} is beyond what a slot holds", state.position));
@@ -193,6 +193,12 @@ impl Pool {
                 return bad(format!("layer {i}: expected {want} elements, got {}", got.len()));
             }
         }
+        Ok(position)
+    }
+
+    /// Writes a state into a slot, before the next submission.
+    pub(super) fn write(&self, gpu: &Gpu, slot: usize, state: &SlotState) -> Result<()> {
+        let position = self.check_state(state)?;
         let mut head = vec![0u32; self.head.stride as usize];
         let put = |head: &mut [u32], at: u32, words: &mut dyn Iterator<Item = u32>| {
             for (to, word) in head.iter_mut().skip(at as usize).zip(words) {

@@ -139,21 +139,57 @@ impl Runner {
     /// Zeroes a slot: a session that has been fed nothing.
     pub fn clear(&mut self, slot: usize) -> Result<()> {
         self.stage.pool.check(slot)?;
+        self.stage.pages.clear(slot);
         let mut encoder = self.encoder();
         self.stage.pool.clear(&mut encoder, slot);
         self.submit(encoder).map(drop)
     }
 
-    /// Copies a slot's whole content to another.
+    /// Gives back what a slot holds beyond its fixed share (pages of attention's caches). What it held is lost.
+    pub fn release(&mut self, slot: usize) {
+        self.stage.pages.clear(slot);
+    }
+
+    /// States how many tokens a slot has been fed, which a decode that ended early leaves open: so that caches keep no
+    /// room for tokens that never came. Nothing of the slot may be in flight.
+    pub fn settle(&mut self, slot: usize, tokens: u64) {
+        self.stage.pages.settle(slot, tokens);
+    }
+
+    /// Makes room for tokens, so many a slot.
+    fn reserve(&mut self, wants: &[(usize, u64)]) -> Result<()> {
+        let grown = self.stage.reserve(wants)?;
+        self.replaced(grown);
+        Ok(())
+    }
+
+    /// Forgets the plans when buffers that they bind were replaced. Their pipelines are kept by the device.
+    fn replaced(&mut self, grown: bool) {
+        if grown {
+            self.plans.clear();
+            self.gates.clear();
+        }
+    }
+
+    /// Copies a slot's whole content to another. A snapshot that goes back to the slot it was taken of, or the other
+    /// way round, shares its attention caches and copies none.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a slot that does not exist; [`Error::OutOfMemory`] when attention caches find no room.
     pub fn copy(&mut self, from: usize, to: usize) -> Result<()> {
         self.stage.pool.check(from)?;
         self.stage.pool.check(to)?;
         if from == to {
             return Ok(());
         }
+        let (pages, grown) = self.stage.pages.fork(&self.stage.gpu, &mut self.stage.buffers, from, to)?;
+        self.replaced(grown);
         let mut encoder = self.encoder();
         self.stage.pool.copy(&self.stage.gpu, &mut encoder, &[(from, to)])?;
-        self.submit(encoder).map(drop)
+        let copies = self.stage.pages.copy(&self.stage.gpu, &self.stage.buffers, &mut encoder, &pages)?;
+        self.submit(encoder)?;
+        drop(copies);
+        Ok(())
     }
 
     /// Feeds tokens to a session. Returns when the work is handed over; the logits of the last token lie in the slot.
@@ -162,6 +198,7 @@ impl Runner {
     /// [`Error::Argument`] for no tokens, a token beyond the vocabulary or a slot that does not exist.
     pub fn prefill(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
         self.check_tokens(slot, tokens)?;
+        self.reserve(&[(slot, tokens.len() as u64)])?;
         let most = PREFILL_ROWS.iter().copied().max().unwrap_or(1);
         let pieces = tokens.chunks(most);
         let count = pieces.len();
@@ -175,6 +212,7 @@ impl Runner {
             let end = if i + 1 == count { compiled.program.len() } else { compiled.body };
             compiled.program.encode_range(&mut encoder, 0..end);
             self.submit(encoder)?;
+            self.stage.pages.advance(slot, piece.len() as u64);
         }
         Ok(())
     }
@@ -210,6 +248,7 @@ impl Runner {
         if tokens.len() > most {
             return Err(Error::argument("tokens to score at a time", format!("at most {most}"), tokens.len()));
         }
+        self.reserve(&[(slot, tokens.len() as u64)])?;
         let key = (PlanKind::Score, bucket(&PREFILL_ROWS, tokens.len()));
         self.ensure(key)?;
         self.stage.write_piece(slot, tokens)?;
@@ -227,6 +266,7 @@ impl Runner {
             4 * self.spec.vocab as u64,
         );
         self.submit(encoder)?;
+        self.stage.pages.advance(slot, tokens.len() as u64);
         Ok((logits, place.stride as usize))
     }
 
@@ -260,6 +300,8 @@ impl Runner {
             *slot = NO_SLOT;
         }
         controls.resize(count, padding);
+        let wants: Vec<_> = rows.iter().zip(&limits).map(|(row, limit)| (row.slot, u64::from(*limit))).collect();
+        self.reserve(&wants)?;
         let key = (PlanKind::Decode, count);
         self.ensure(key)?;
         self.ensure_draw(count)?;
@@ -283,7 +325,13 @@ impl Runner {
         let size = 16 * (rows.len() * MAX_STEPS) as u64;
         let staging = self.staging.take(&self.stage.gpu, 16 * (MAX_DECODE_ROWS * MAX_STEPS) as u64);
         encoder.copy_buffer_to_buffer(self.stage.buffer(self.stage.emits)?.raw(), 0, &staging, 0, size);
+        for (from, to) in snapshots {
+            self.stage.pages.share(from, to);
+        }
         let submission = self.submit(encoder)?;
+        for (slot, tokens) in wants {
+            self.stage.pages.advance(slot, tokens);
+        }
         Ok(Ticket::new(staging, submission, size, limits))
     }
 
@@ -309,9 +357,12 @@ impl Runner {
     /// Replaces a slot's content.
     ///
     /// # Errors
-    /// [`Error::Session`] when the sizes are not this model's; the slot is then as it was.
+    /// [`Error::Session`] when the sizes are not this model's, [`Error::OutOfMemory`] when there is no room; the slot
+    /// is then as it was.
     pub fn import(&mut self, slot: usize, state: &SlotState) -> Result<()> {
-        self.stage.import(slot, state)
+        let grown = self.stage.import(slot, state)?;
+        self.replaced(grown);
+        Ok(())
     }
 
     fn check_tokens(&self, slot: usize, tokens: &[u32]) -> Result<()> {
@@ -342,8 +393,8 @@ impl Runner {
         if self.draws.contains_key(&rows) {
             return Ok(());
         }
-        let (vocab, fixed) = (self.spec.vocab as u32, &self.stage.fixed);
-        let dispatch = super::sample::lower_draw(vocab, fixed, self.stage.emits, rows as u32, &self.stage.caps);
+        let dispatch =
+            super::sample::lower_draw(self.spec.vocab as u32, &self.stage.fixed, self.stage.emits, rows as u32);
         let program = Program::compile(&self.stage.gpu, &[dispatch], &self.stage.buffers)?;
         self.draws.insert(rows, program);
         Ok(())

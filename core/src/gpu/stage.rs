@@ -1,5 +1,6 @@
 //! The stage on which plans run: weights, session slots, tables and scratch on a device.
 
+use super::attention::PagePool;
 use super::buffer::{Binding, GpuBuffer};
 use super::caps::Caps;
 use super::delta::Spans;
@@ -31,6 +32,8 @@ pub struct Stage {
     pub(super) fixed: Fixed,
     pub(super) scratch: ScratchPool,
     pub(super) pool: Pool,
+    /// Caches of unbounded attention, and how far each slot is.
+    pub(super) pages: PagePool,
     /// `[rows, MAX_STEPS]` vec4<u32>: see `sample/draw`.
     pub(super) emits: usize,
 }
@@ -52,6 +55,7 @@ impl Stage {
         gpu.caps().check_base(&gpu.info().name)?;
         let mut buffers = Vec::new();
         let (pool, heads, states) = Pool::new(&gpu, vocab, layers, slots, &mut buffers)?;
+        let pages = PagePool::new(&gpu, layers, slots, &mut buffers)?;
         let weights = Uploaded::new(&gpu, weights, &mut buffers, progress)?;
         let most = MOST_ROWS as u64;
         let mut make = |name: &str, bytes: u64| -> Result<usize> {
@@ -72,7 +76,7 @@ impl Stage {
         let (layers, scratch) = (layers.to_vec(), ScratchPool::default());
         let mut caps = gpu.caps().clone();
         caps.coop16 = false;
-        Ok(Self { gpu, caps, vocab, layers, buffers, weights, fixed, scratch, pool, emits })
+        Ok(Self { gpu, caps, vocab, layers, buffers, weights, fixed, scratch, pool, pages, emits })
     }
 
     /// Chooses kernels as for another device, in plans lowered from now on: so a software adapter can run a GPU's
@@ -83,19 +87,40 @@ impl Stage {
 
     /// A slot's whole content.
     pub fn export(&self, slot: usize) -> impl Future<Output = Result<SlotState>> + use<> {
-        let reading = self.pool.check(slot).map(|()| self.gpu.read(&self.pool.ranges(slot)));
-        let shape = self.pool.shape();
-        async move { shape.state_from(reading?.await?) }
+        let (shape, caches) = (self.pool.shape(), self.pages.shape(slot));
+        let reading = self.pool.check(slot).and_then(|()| {
+            let mut ranges = self.pool.ranges(slot);
+            for (buffer, offset, bytes) in self.pages.ranges(slot) {
+                ranges.push((self.buffer(buffer)?, offset, bytes));
+            }
+            Ok(self.gpu.read(&ranges))
+        });
+        async move {
+            let mut read = reading?.await?;
+            let pages = read.split_off(read.len().saturating_sub(caches.len()));
+            let mut state = shape.state_from(read)?;
+            caches.fill(pages, state.position, &mut state.caches);
+            Ok(state)
+        }
     }
 
-    /// Replaces a slot's content.
+    /// Replaces a slot's content. True when buffers were replaced: plans must be lowered anew.
     ///
     /// # Errors
-    /// [`Error::Session`] when the sizes are not this model's; the slot is then as it was.
-    pub fn import(&mut self, slot: usize, state: &SlotState) -> Result<()> {
+    /// [`Error::Session`] when the sizes are not this model's, [`Error::OutOfMemory`] when there is no room; the slot
+    /// is then as it was.
+    pub fn import(&mut self, slot: usize, state: &SlotState) -> Result<bool> {
         self.pool.check(slot)?;
+        self.pool.check_state(state)?;
+        let grown = self.pages.import(&self.gpu, &mut self.buffers, slot, state.position, &state.caches)?;
         self.pool.write(&self.gpu, slot, state)?;
-        self.gpu.check()
+        self.gpu.check()?;
+        Ok(grown)
+    }
+
+    /// Makes room for tokens to be fed, so many a slot. True when buffers were replaced: plans must be lowered anew.
+    pub(super) fn reserve(&mut self, wants: &[(usize, u64)]) -> Result<bool> {
+        self.pages.reserve(&self.gpu, &mut self.buffers, wants)
     }
 
     /// Whether products of many rows with f16 and bf16 weights may round their inputs to f16, for speed: the device's

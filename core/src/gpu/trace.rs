@@ -64,6 +64,9 @@ impl Stage {
             self.pool.check(*slot)?;
         }
         self.ensure_chunks(plan)?;
+        let each = if plan.kind == PlanKind::Decode { 1 } else { run.tokens.len() as u64 };
+        let wants: Vec<_> = run.slots.iter().map(|slot| (*slot, each)).collect();
+        self.reserve(&wants)?;
         let (lowered, places) = lower_plan(self, plan, true)?;
         let gpu = self.gpu.clone();
         for index in self.scratch.indices() {
@@ -88,6 +91,9 @@ impl Stage {
             PlanKind::Decode => self.write_rows(plan.rows, run)?,
             _ => self.write_piece(run.slots.first().copied().unwrap_or(0), run.tokens)?,
         }
+        for (slot, tokens) in wants {
+            self.pages.advance(slot, tokens);
+        }
         Ok((Program::compile(&gpu, &lowered.dispatches, &self.buffers)?, places))
     }
 
@@ -105,7 +111,7 @@ impl Stage {
         let mut table = vec![[NO_SLOT, 0, 1, 0]; rows];
         let mut sequences = vec![[0, 0, 0, 0]; rows];
         for (r, (slot, (t, s))) in run.slots.iter().zip(table.iter_mut().zip(&mut sequences)).enumerate() {
-            *t = [*slot as u32, 0, 1, 0];
+            *t = [*slot as u32, 0, 1, self.pages.fed(*slot) as u32];
             *s = [r as u32, 1, *slot as u32, r as u32];
         }
         self.gpu.write(self.buffer(self.fixed.table)?, 0, &table);

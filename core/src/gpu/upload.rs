@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::attention::PackKey;
 use super::buffer::Binding;
 use super::device::Gpu;
 use crate::error::{Error, Result};
@@ -50,6 +51,8 @@ pub(super) struct Uploaded {
     weights: Vec<GpuWeight>,
     /// Small weights of mixers, packed: by the weights and in their order.
     packs: HashMap<Vec<WeightId>, Pack>,
+    /// Small weights of attention layers: indices into the buffer table.
+    pub(super) attention: HashMap<PackKey, usize>,
 }
 
 /// Small weights one after the other in one buffer.
@@ -104,7 +107,7 @@ impl Uploaded {
         }
         gpu.queue().submit([]);
         gpu.check()?;
-        Ok(Self { weights, packs: HashMap::new() })
+        Ok(Self { weights, packs: HashMap::new(), attention: HashMap::new() })
     }
 
     /// The pack of `ids`, made when first asked for.

@@ -153,6 +153,9 @@ impl<'a> Batch<'a> {
             let tail = String::new();
             readers.push(Reader { options, decoder, stops, submitted: 0, taken: 0, finish, tail });
         }
+        for session in &sessions {
+            model.runner().settle(session.slots[0], session.tokens.len());
+        }
         let n = readers.len();
         let read = Read { emits: vec![VecDeque::new(); n], taken: vec![0; n], waiting: vec![false; n], snapshot: 0 };
         Ok(Self { model, sessions, readers, ahead: None, read, turn: 0, steps: 1, runs: 0 })
@@ -344,6 +347,11 @@ impl Drop for Batch<'_> {
     fn drop(&mut self) {
         // Errors have nowhere to go here; a lost device reports itself at the session's next use.
         let _ = self.stop();
+        // Nobody goes back any more.
+        let mut runner = self.model.runner();
+        for session in &self.sessions {
+            session.slots[1..].iter().for_each(|slot| runner.release(*slot));
+        }
     }
 }
 

@@ -64,7 +64,10 @@ impl Session {
         if tokens.is_empty() {
             return Ok(());
         }
-        self.model.runner().prefill(self.slots[0], tokens)?;
+        let mut runner = self.model.runner();
+        runner.settle(self.slots[0], self.tokens.len());
+        runner.prefill(self.slots[0], tokens)?;
+        drop(runner);
         self.tokens.extend_from_slice(tokens);
         Ok(())
     }
@@ -112,6 +115,7 @@ impl Session {
     /// Feeds tokens and returns the logits after each, `[tokens, vocab]`. For tests and scoring: it is large.
     pub async fn logits_of_async(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.check_tokens(tokens)?;
+        self.model.runner().settle(self.slots[0], self.tokens.len());
         let mut all = Vec::new();
         for piece in tokens.chunks(self.model.score_rows()) {
             all.extend(self.model.score(self.slots[0], piece).await?);
@@ -124,6 +128,7 @@ impl Session {
     /// session has nothing before it: the result is one shorter then.
     pub async fn score_async(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.check_tokens(tokens)?;
+        self.model.runner().settle(self.slots[0], self.tokens.len());
         let vocab = self.model.spec().vocab;
         let mut nll = Vec::with_capacity(tokens.len());
         // Logits for the first token of a piece come from before it.

@@ -1,7 +1,9 @@
 //! `deltanet bench`: checks, then times. A result that is wrong is not timed, and fails the command.
 
+mod attention;
 mod copy;
 mod matmul;
+mod million;
 mod model;
 mod operator;
 mod operator_gpu;
@@ -30,8 +32,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let hardware = matches!(&device, Device::Gpu(gpu) if !gpu.caps().software);
     let warm = if hardware { limit.min(Duration::from_millis(300)) } else { Duration::ZERO };
     let effort = Effort { runs: args.runs as usize, limit, warm };
-    let wants = |part| args.only.is_empty() || args.only.contains(&part);
-    for part in [Part::Copy, Part::Matmul, Part::Operator, Part::Model] {
+    let wants = |part| args.only.contains(&part) || (args.only.is_empty() && part != Part::Million);
+    for part in [Part::Copy, Part::Matmul, Part::Operator, Part::Attention, Part::Model, Part::Million] {
         if !wants(part) {
             continue;
         }
@@ -51,6 +53,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
                 Device::Cpu { .. } => report.skip("matmul: the CPU engine's products come from a library".into()),
             },
             Part::Operator => operator::run(args, &rules, &device, effort, &interrupt, &mut report)?,
+            Part::Attention => attention::run(args, &device, effort, &interrupt, &mut report)?,
+            Part::Million => million::run(args, &device, &interrupt, &mut report)?,
             Part::Model => model::run(args, &device, effort, &interrupt, &mut report)?,
         }
     }

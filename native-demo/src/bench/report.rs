@@ -12,7 +12,7 @@ use crate::output::time;
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// `copy`, `matmul`, `operator` or `model`.
+    /// `copy`, `matmul`, `operator`, `attention`, `model` or `million`.
     pub(crate) group: &'static str,
     /// What was run, with its sizes.
     pub(crate) name: String,
@@ -85,6 +85,14 @@ impl Report {
             out.flush()?;
         }
         self.rows.push(row);
+        Ok(())
+    }
+
+    /// A line of the table, about the row before.
+    pub(crate) fn note(&self, what: &str) -> Result<()> {
+        if self.table {
+            writeln!(std::io::stdout().lock(), "{what}")?;
+        }
         Ok(())
     }
 

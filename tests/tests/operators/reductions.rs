@@ -1,9 +1,10 @@
 //! Rules that must become other rules: each a check that needs no reference.
 
-use deltanet::Rule;
+use deltanet::delta::Shape;
 use deltanet::gpu::delta::Form;
+use deltanet::rule::{Beta, Decay, Rule, WriteKey};
 use deltanet_tests::compare;
-use deltanet_tests::operators::{Engine, Tensors, engines_at_default_limits, none};
+use deltanet_tests::operators::{Engine, Tensors, check, engines_at_default_limits, none};
 
 use crate::shape;
 
@@ -116,6 +117,25 @@ fn scale_is_applied_once() {
                 failures.push(format!("{}, {form:?}: o[{at}] is off by {error:.1e}", engine.name()));
             }
         }
+    }
+    none(&failures);
+}
+
+/// A rule is data: those without a name run like the others. (Of all 36 combinations a few, with every part: each means
+/// new pipelines.)
+#[test]
+fn rules_without_a_name_run_on_every_engine() {
+    let rules = [
+        Rule { decay: Decay::PerHead, delta: false, beta: Beta::Given, write_key: WriteKey::Preconditioned },
+        Rule { decay: Decay::PerChannel, delta: true, beta: Beta::Longhorn, write_key: WriteKey::Key },
+        Rule { decay: Decay::None, delta: true, beta: Beta::One, write_key: WriteKey::Key },
+    ];
+    let mut failures = Vec::new();
+    for rule in rules {
+        assert_eq!(rule.name(), "custom");
+        let shape = Shape { batch: 1, tokens: 37, heads: 1, value_heads: 2, key_dim: 12, value_dim: 9 };
+        let t = Tensors::random(rule, shape, None, 41);
+        failures.extend(check(&format!("{rule:?}"), &t, &engines_at_default_limits(), 2e-6, 5e-6));
     }
     none(&failures);
 }

@@ -29,6 +29,7 @@ impl Runner {
         if tokens.len() > GATE_ROWS {
             return Err(Error::argument("tokens at a time", format!("at most {GATE_ROWS}"), tokens.len()));
         }
+        self.reserve(&[(slot, tokens.len() as u64)])?;
         let rows = bucket(&PREFILL_ROWS, tokens.len());
         if !self.gates.contains_key(&rows) {
             let gates = self.compile_gates(rows)?;
@@ -39,6 +40,7 @@ impl Runner {
         let gates = self.gates.get(&rows).ok_or_else(super::lost)?;
         gates.program.encode(&mut encoder);
         self.submit(encoder)?;
+        self.stage.pages.advance(slot, tokens.len() as u64);
         // Read before any other plan's submission uses the scratch: the queue keeps the order.
         let mut ranges = Vec::with_capacity(gates.places.len());
         for (place, _) in &gates.places {

@@ -1,0 +1,5 @@
+//! Softmax attention: the op alone on the GPU, and hybrid models on every engine.
+
+mod layer;
+mod operator;
+mod sessions;
