@@ -86,9 +86,10 @@ pub fn step(parts: Parts, key_dim: u32, columns: u32, split: u32) -> Variant {
     parts.flags(variant)
 }
 
-/// `delta/chunk/gram`: groups (HV, chunks).
-pub fn gram(parts: Parts, key_dim: u32, chunk: u32) -> Variant {
-    parts.flags(Variant::new(Kernel::ChunkGram).with("K", padded(key_dim)).with("C", chunk))
+/// `delta/chunk/gram`: groups (HV, chunks). `for_wide`: what it leaves is for [`wide`].
+pub fn gram(parts: Parts, key_dim: u32, chunk: u32, for_wide: bool) -> Variant {
+    let variant = Variant::new(Kernel::ChunkGram).with("K", padded(key_dim)).with("C", chunk);
+    parts.flags(variant).flag("WIDE", for_wide)
 }
 
 /// `delta/chunk/invert`: groups (HV, chunks). Only with the delta term.
@@ -98,13 +99,45 @@ pub fn invert(parts: Parts, key_dim: u32, chunk: u32) -> Variant {
     if parts.decay == Decay::Channel { variant.with("K", padded(key_dim)).flag("CHANNEL", true) } else { variant }
 }
 
-/// `delta/chunk/solve`: groups (⌈V/64⌉, and with the delta term ⌈K/64⌉ more; chunks; HV).
-pub fn solve(parts: Parts, key_dim: u32, chunk: u32) -> Variant {
+/// `delta/chunk/solve`: groups (⌈V/64⌉, and with the delta term ⌈K/64⌉ more; chunks; HV). `for_wide`: what it
+/// leaves is for [`wide`].
+pub fn solve(parts: Parts, key_dim: u32, chunk: u32, for_wide: bool) -> Variant {
     Variant::new(Kernel::ChunkSolve)
         .with("K", padded(key_dim))
         .with("C", chunk)
         .flag("CHANNEL", parts.decay == Decay::Channel)
         .flag("DELTA", parts.delta)
+        .flag("WIDE", for_wide)
+}
+
+/// Columns of V a workgroup of [`wide`].
+pub const WIDE_COLUMNS: u32 = 16;
+
+/// `delta/chunk/wide`: groups (⌈V/16⌉, HV, sequences). `split` is from [`wide_split`].
+pub fn wide(parts: Parts, key_dim: u32, chunk: u32, split: u32, states: bool) -> Variant {
+    Variant::new(Kernel::ChunkWide)
+        .with("K", padded(key_dim))
+        .with("C", chunk)
+        .with("SPLIT", split)
+        .flag("CHANNEL", parts.decay == Decay::Channel)
+        .flag("DELTA", parts.delta)
+        .flag("STATES", states)
+}
+
+/// Groups of threads of [`wide`] on a device, or none if it does not fit there.
+pub fn wide_split(key_dim: u32, chunk: u32, workgroup_bytes: u32, invocations: u32) -> Option<u32> {
+    [8, 4].into_iter().find(|split| {
+        let threads = chunk * split;
+        threads <= invocations
+            && padded(key_dim) <= threads
+            && wide_bytes(key_dim, chunk, *split) <= workgroup_bytes
+            && chunk_bytes(key_dim, chunk) <= workgroup_bytes
+    })
+}
+
+/// Bytes of workgroup memory of [`wide`].
+pub fn wide_bytes(key_dim: u32, chunk: u32, split: u32) -> u32 {
+    64 * (padded(key_dim) + 2 * chunk + chunk * split)
 }
 
 /// `delta/chunk/scan`: groups (⌈V/columns⌉, HV, sequences).
@@ -131,7 +164,7 @@ fn scan_bytes(key_dim: u32, chunk: u32, columns: u32, slice: u32) -> u32 {
 
 /// Bytes of workgroup memory that the stages need at a chunk length: the most that any of them does, over all rules.
 pub fn chunk_bytes(key_dim: u32, chunk: u32) -> u32 {
-    let gram = 4 * (4 * chunk + chunk / 4) * 17;
+    let gram = 4 * ((4 * chunk + chunk / 4) * 17 + chunk);
     let invert = 4 * 2 * chunk * (chunk + 1);
     let scan = scan_bytes(key_dim, chunk, 8, scan_slice(key_dim, chunk, 8));
     gram.max(invert).max(scan) + 48

@@ -55,6 +55,8 @@ files! {
         ChunkSolve = "delta/chunk/solve",
         /// Chunkwise: the scan over chunks, and the outputs.
         ChunkScan = "delta/chunk/scan",
+        /// Chunkwise: the same with more workgroup memory.
+        ChunkWide = "delta/chunk/wide",
         /// The delta rule token by token, on software adapters.
         SoftwareStep = "delta/software/step",
         /// Chunkwise on software adapters: keys and queries with their decays.

@@ -13,6 +13,7 @@ pub mod mixer;
 pub mod params;
 pub mod picture;
 mod preprocess;
+pub mod sample;
 mod shipped;
 mod variant;
 

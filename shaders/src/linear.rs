@@ -149,21 +149,37 @@ pub struct GemvTile {
     pub outputs: u32,
     /// Rows a pass: a power of two.
     pub rows: u32,
+    /// Eights that a lane has in flight for each weight row.
+    pub unroll: u32,
+    /// Whether the last step of unroll · team eights is not full.
+    pub masked: bool,
+    /// Whether an output is silu(one weight row) · (another): SwiGLU. `outputs` counts outputs, not weight rows.
+    pub paired: bool,
+    /// The size that every subgroup has, a multiple of `team`; 0: lanes meet in workgroup memory.
+    pub subgroup: u32,
 }
 
 /// `linear/gemv`: weights, x, norm, gate, bias, pack and state of a convolution, row table, out; those that there are.
-/// Groups (⌈out_dim / (workgroup / team · outputs)⌉, rows / tile.rows).
+/// Groups (⌈outputs of all / (workgroup / team · outputs)⌉, rows / tile.rows).
 pub fn gemv(product: &Product, tile: GemvTile) -> Variant {
-    let sums = tile.outputs + u32::from(product.prologue == Prologue::Rms);
-    // 12 KiB of workgroup memory at most, and a power of two, so that blocks divide the rows.
-    let fit = (3072 / (tile.workgroup * sums)).max(1);
-    product
+    let weight_rows = if tile.paired { 2 * tile.outputs } else { tile.outputs };
+    let v = product
         .variant(Kernel::Gemv)
         .with("WG", tile.workgroup)
         .with("TEAM", tile.team)
-        .with("N", tile.outputs)
+        .with("N", weight_rows)
         .with("R", tile.rows)
-        .with("BLOCK", tile.rows.min(1 << fit.ilog2()))
+        .with("U", tile.unroll)
+        .flag("MASKED", tile.masked)
+        .flag("PAIRED", tile.paired);
+    if tile.subgroup > 0 {
+        let features = Features { subgroups: true, ..Features::default() };
+        return v.with("SUBGROUP", tile.subgroup).flag("SUBGROUPS", true).features(features);
+    }
+    let sums = weight_rows + u32::from(product.prologue == Prologue::Rms);
+    // 12 KiB of workgroup memory at most, and a power of two, so that blocks divide the rows.
+    let fit = (3072 / (tile.workgroup * sums)).max(1);
+    v.with("BLOCK", tile.rows.min(1 << fit.ilog2()))
 }
 
 /// Tile of a product of many rows.

@@ -4,12 +4,19 @@ use deltanet::gpu::{Dispatch, Gpu, Program};
 use deltanet::sampler::{Sampling, sample};
 use deltanet_shaders::head::{self, HeadLayout};
 use deltanet_shaders::params::DrawParams;
-use deltanet_shaders::{Kernel, Variant};
+use deltanet_shaders::sample::draw as variant;
 use deltanet_tests::devices;
 use deltanet_tests::random::Random;
 
-/// Draws `steps` tokens a row, all from the row's same logits, at positions 0, 1, 2, …
-fn draw(gpu: &Gpu, vocab: usize, rows: &[(Vec<f32>, Sampling)], seen: &[u32], steps: u32) -> Vec<Vec<[u32; 4]>> {
+/// Draws `steps` tokens a row, all from the row's same logits, at positions 0, 1, 2, … With `group` invocations.
+fn draw(
+    gpu: &Gpu,
+    group: u32,
+    vocab: usize,
+    rows: &[(Vec<f32>, Sampling)],
+    seen: &[u32],
+    steps: u32,
+) -> Vec<Vec<[u32; 4]>> {
     let layout = HeadLayout::new(vocab as u32);
     let mut heads = vec![0u32; rows.len() * layout.stride as usize];
     let mut controls = Vec::new();
@@ -36,7 +43,7 @@ fn draw(gpu: &Gpu, vocab: usize, rows: &[(Vec<f32>, Sampling)], seen: &[u32], st
         gpu.buffer("emits", rows.len() as u64 * u64::from(steps) * 16).unwrap(),
     ];
     let dispatch = Dispatch {
-        variant: Variant::new(Kernel::Draw),
+        variant: variant(group),
         params: bytemuck::bytes_of(&params).to_vec(),
         buffers: vec![0, 1, 2],
         groups: [rows.len() as u32, 1, 1],
@@ -67,20 +74,28 @@ fn same_seed_same_tokens_on_cpu_and_gpu() {
         Sampling { repetition_penalty: 1.8, ..Sampling::GREEDY },
         Sampling { temperature: 1e-39, ..base },
         Sampling { top_k: 1, temperature: 5.0, ..base },
+        // Distances of less than 2^-11, and of more than 2^5.
+        Sampling { temperature: 1e4, top_p: 0.5, ..base },
+        Sampling { temperature: 0.01, top_k: 3000, top_p: 0.9999, ..base },
     ];
     let seen: Vec<u32> = (0..vocab / 32).map(|_| random.bits() as u32 & random.bits() as u32).collect();
     let rows: Vec<(Vec<f32>, Sampling)> = settings
         .iter()
-        .map(|s| {
+        .enumerate()
+        .map(|(i, s)| {
             let mut logits: Vec<f32> = random.normals(vocab).iter().map(|l| 4.0 * l).collect();
+            if i % 3 == 2 {
+                // Many equals.
+                logits.iter_mut().for_each(|l| *l = (2.0 * *l).round() / 2.0);
+            }
             logits[17] = f32::NAN;
             logits[18] = f32::NEG_INFINITY;
             (logits, Sampling { seed: random.bits(), ..*s })
         })
         .collect();
     let steps = 60;
-    for gpu in devices::both() {
-        for ((logits, sampling), emits) in rows.iter().zip(draw(gpu, vocab, &rows, &seen, steps)) {
+    for (gpu, group) in devices::both().into_iter().zip([32, 256]) {
+        for ((logits, sampling), emits) in rows.iter().zip(draw(gpu, group, vocab, &rows, &seen, steps)) {
             let mut seen = seen.clone();
             for (position, emit) in emits.iter().enumerate() {
                 let want = sample(logits, sampling, position as u64, &seen);
@@ -151,7 +166,7 @@ fn chi_square_gpu() {
         let logits: Vec<f32> = random.normals(vocab).iter().map(|l| 1.5 * l).collect();
         let plain = Sampling { temperature: 0.9, top_p: 1.0, min_p: 0.0, ..Sampling::default() };
         let rows: Vec<_> = (0..rows).map(|r| (logits.clone(), Sampling { seed: r, ..plain })).collect();
-        let tokens: Vec<u32> = draw(gpu, vocab, &rows, &[], steps).iter().flatten().map(|e| e[0]).collect();
+        let tokens: Vec<u32> = draw(gpu, 256, vocab, &rows, &[], steps).iter().flatten().map(|e| e[0]).collect();
         chi_square(&logits, &plain, |_| true, &tokens);
     }
 }

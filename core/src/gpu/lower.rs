@@ -80,6 +80,8 @@ pub(super) struct Fused {
     pub(super) convolved: Option<BufId>,
     /// The buffer whose norm and gate have been done by the mixer that wrote it.
     pub(super) normed: Option<BufId>,
+    /// The buffer whose SwiGLU has been done by the product that wrote it.
+    pub(super) gated: Option<BufId>,
 }
 
 /// A plan, lowered.
@@ -119,7 +121,7 @@ impl Lower<'_> {
     fn op(&mut self, op: &Op, rest: &[Op]) -> Result<()> {
         match (op, rest.first()) {
             (Op::Embed(o), _) => self.embed(o),
-            (Op::Linear(o), _) => self.linear(o, mixer_of(o, rest)),
+            (Op::Linear(o), _) => self.linear(o, rest),
             (Op::Mixer(o), Some(Op::Linear(l))) => self.mixer(o, Some(l)),
             (Op::Mixer(o), _) => self.mixer(o, None),
             (Op::Attention(o), _) => self.attention(o),
@@ -137,8 +139,19 @@ impl Lower<'_> {
         width.next_multiple_of(if self.caps.software { 64 } else { 4 })
     }
 
-    /// A window of a buffer, as an entry of the table.
-    pub(super) fn window(&mut self, buffer: usize, offset: u64, size: u64) -> Result<usize> {
+    /// Bytes of a uniform window of a buffer. All have one size, so that kernels need no variant for each.
+    pub(super) fn window_bytes(&self) -> u64 {
+        self.caps.max_uniform.min(64 << 10)
+    }
+
+    /// What buffers have beyond their rows on software adapters, so that the last row's window is whole.
+    fn slack(&self) -> u64 {
+        if self.caps.software { self.window_bytes() } else { 0 }
+    }
+
+    /// A window of a buffer from byte `offset` on, as an entry of the table.
+    pub(super) fn window(&mut self, buffer: usize, offset: u64) -> Result<usize> {
+        let size = self.window_bytes();
         let whole = self.buffers.get(buffer).and_then(Binding::buffer).cloned();
         let whole = whole.ok_or_else(|| Error::Gpu(format!("no buffer {buffer}")))?;
         self.buffers.push(Binding::Window(whole, offset, size));
@@ -153,7 +166,7 @@ impl Lower<'_> {
         let missing = || Error::Gpu(format!("the plan has no buffer {}", id.0));
         let spec = self.plan.buffers.get(id.0).ok_or_else(missing)?;
         let stride = self.stride(spec.width as u32);
-        let bytes = 4 * u64::from(stride) * spec.rows as u64;
+        let bytes = 4 * u64::from(stride) * spec.rows as u64 + self.slack();
         let buffer = self.scratch.take(self.gpu, self.buffers, spec.name, bytes)?;
         let place = Place { buffer, stride };
         *self.places.get_mut(id.0).ok_or_else(missing)? = Some(place);
@@ -168,7 +181,7 @@ impl Lower<'_> {
     /// Scratch for the op at hand, so many f32 elements a row.
     pub(super) fn pass(&mut self, name: &'static str, width: u32) -> Result<Place> {
         let stride = self.stride(width);
-        let bytes = 4 * u64::from(stride) * u64::from(self.rows());
+        let bytes = 4 * u64::from(stride) * u64::from(self.rows()) + self.slack();
         let buffer = self.scratch.take(self.gpu, self.buffers, name, bytes)?;
         self.passing.push(buffer);
         Ok(Place { buffer, stride })
@@ -258,7 +271,7 @@ impl Lower<'_> {
 
 /// The mixer whose convolution a product may run: the next one, with nothing between but products of low rank that make
 /// its gates.
-fn mixer_of<'a>(op: &Linear, rest: &'a [Op]) -> Option<&'a Mixer> {
+pub(super) fn mixer_of<'a>(op: &Linear, rest: &'a [Op]) -> Option<&'a Mixer> {
     for next in rest {
         match next {
             Op::Mixer(mixer) => return Some(mixer),

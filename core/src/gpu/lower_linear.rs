@@ -9,11 +9,12 @@ use deltanet_shaders::params::{
     ConvOutParams, HeadNormParams, InputParams, LinearParams, OutputParams, RmsParams, SwiGluParams,
 };
 
-use super::lower::{Lower, Place, element};
+use super::caps::Caps;
+use super::lower::{Lower, Place, element, mixer_of};
 use super::upload::GpuMatrix;
 use crate::error::{Error, Result};
 use crate::model::DType;
-use crate::ops::{Activation, Input, Linear, Mixer};
+use crate::ops::{Activation, Input, Linear, Mixer, Op};
 use crate::plan::PlanKind;
 
 /// What a product's kernel binds and knows of its input.
@@ -42,8 +43,8 @@ struct Target {
 const GEMV_ROWS: u32 = 16;
 
 impl Lower<'_> {
-    /// `next` is the mixer that follows, perhaps after other products, if one does.
-    pub(super) fn linear(&mut self, op: &Linear, next: Option<&Mixer>) -> Result<()> {
+    /// `rest`: the ops that follow.
+    pub(super) fn linear(&mut self, op: &Linear, rest: &[Op]) -> Result<()> {
         let matrix = self.matrix(op.weight)?.clone();
         if (matrix.rows as usize, matrix.cols as usize) != (op.out_dim, op.in_dim) {
             let (rows, cols) = (matrix.rows, matrix.cols);
@@ -55,12 +56,20 @@ impl Lower<'_> {
         let few = rows <= GEMV_ROWS || self.plan.kind == PlanKind::Decode;
         // A head norm besides would bind too many buffers; no model has that.
         let simple = !op.add && !matches!(op.input, Input::HeadNorm { .. });
-        if let Some(mixer) = next.filter(|m| m.qkv.buf == op.out && simple && self.fuses(m)) {
+        if let Some(mixer) = mixer_of(op, rest)
+            && mixer.qkv.buf == op.out
+            && simple
+            && self.fuses(mixer)
+        {
             self.convolve_out(mixer, &mut target)?;
         }
         if few && !self.caps.software {
             let source = self.source(op)?;
-            self.gemv(&matrix, &source, &target, rows, one);
+            let paired = self.pairs(op, rest.first(), &matrix);
+            if paired {
+                self.fused.gated = Some(op.out);
+            }
+            self.gemv(&matrix, &source, &target, rows, one, paired);
             return Ok(());
         }
         // A norm of its own picks the last row, and leaves one.
@@ -72,6 +81,13 @@ impl Lower<'_> {
             self.gemm(&matrix, &source, &target, rows);
         }
         Ok(())
+    }
+
+    /// Whether a decode's product can do the SwiGLU of the product that follows.
+    fn pairs(&self, op: &Linear, next: Option<&Op>, matrix: &GpuMatrix) -> bool {
+        let Some(Op::Linear(Linear { input: Input::SwiGlu(x), in_dim, .. })) = next else { return false };
+        let whole = x.buf == op.out && x.at == 0 && op.out_dim == 2 * in_dim && matrix.parts.len() == 1;
+        self.plan.kind == PlanKind::Decode && whole && !op.add && op.bias.is_none()
     }
 
     fn target(&mut self, op: &Linear) -> Result<Target> {
@@ -145,6 +161,11 @@ impl Lower<'_> {
                     activation = gate_of(*a);
                 }
                 Prologue::Head { heads: in_dim / params.head_dim.max(1), norm: norm.is_some(), gate: activation }
+            }
+            // The product before has done it.
+            Input::SwiGlu(x) if self.fused.gated == Some(x.buf) => {
+                self.fused.gated = None;
+                Prologue::Plain
             }
             Input::SwiGlu(_) => {
                 params.gate_at = at + in_dim;
@@ -261,13 +282,13 @@ impl Lower<'_> {
         all
     }
 
-    fn gemv(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32, last: bool) {
+    fn gemv(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32, last: bool, paired: bool) {
         let product = Self::product(matrix, source, target, last);
         for (params, buffers) in self.parts(matrix, source, target, &product) {
-            let r = rows_a_pass(rows, GEMV_ROWS);
-            let tile = gemv_tile(params.input.groups, params.output.out_dim, r);
-            let outputs = tile.workgroup / tile.team * tile.outputs;
-            let groups = [params.output.out_dim.div_ceil(outputs), rows.div_ceil(r), 1];
+            let outputs = if paired { params.output.out_dim / 2 } else { params.output.out_dim };
+            let tile = gemv_tile(params.input.groups, outputs, rows_a_pass(rows, GEMV_ROWS), paired, self.caps);
+            let a_group = tile.workgroup / tile.team * tile.outputs;
+            let groups = [outputs.div_ceil(a_group), rows.div_ceil(tile.rows), 1];
             self.push(gemv(&product, tile), bytes_of(&params), buffers, groups);
         }
     }
@@ -298,9 +319,8 @@ impl Lower<'_> {
             for first in (0..rows).step_by(window_rows as usize) {
                 let mut buffers = buffers.clone();
                 if tile.window > 0 {
-                    let size = 16 * u64::from(tile.window);
                     let offset = 4 * u64::from(first) * u64::from(source.params.x_stride);
-                    let window = self.window(source.x, offset, size)?;
+                    let window = self.window(source.x, offset)?;
                     // Weights come first, then x.
                     if let Some(x) = buffers.get_mut(1) {
                         *x = window;
@@ -316,7 +336,7 @@ impl Lower<'_> {
 
     /// Rows of so many elements that fit a uniform binding.
     pub(super) fn window_rows(&self, stride: u32) -> u32 {
-        (self.caps.max_uniform / (4 * u64::from(stride.max(1)))) as u32
+        (self.window_bytes() / (4 * u64::from(stride.max(1)))) as u32
     }
 
     /// The tile, its workgroup still to be chosen, and the rows of one dispatch.
@@ -326,7 +346,7 @@ impl Lower<'_> {
         let r = rows_a_pass(rows, if uniform { most.min(8) } else { 8 });
         let window_rows =
             if uniform { (1..=rows.min(most)).rev().find(|w| rows % w == 0 && w % r == 0).unwrap_or(r) } else { rows };
-        let window = if uniform { window_rows * source.params.x_stride / 4 } else { 0 };
+        let window = if uniform { (self.window_bytes() / 16) as u32 } else { 0 };
         (SoloTile { workgroup: 0, outputs: 4, rows: r, window }, window_rows)
     }
 }
@@ -350,14 +370,20 @@ fn coop_tile(rows: u32, out_dim: u32, workgroup_bytes: u32) -> CoopTile {
     if tiles >= 96 && COOP_LARGE.bytes() <= workgroup_bytes { COOP_LARGE } else { COOP_SMALL }
 }
 
-/// Team and outputs depend on the matrix alone: a row's result must not depend on how many rows there are.
-fn gemv_tile(groups: u32, out_dim: u32, rows: u32) -> GemvTile {
+/// The team depends on the matrix and the device alone: a row's result must not depend on how many rows there are.
+fn gemv_tile(groups: u32, outputs: u32, rows: u32, paired: bool, caps: &Caps) -> GemvTile {
     // About three loads a lane hide their latency; fewer lanes make the sum at the end cheaper.
-    let team = (groups / 3).next_power_of_two().clamp(4, 32);
-    let outputs = match out_dim {
+    let subgroup = if caps.subgroup_size.is_power_of_two() && caps.subgroup_size >= 4 { caps.subgroup_size } else { 0 };
+    let most = if subgroup > 0 { subgroup.min(32) } else { 32 };
+    let team = (groups / 3).next_power_of_two().clamp(4, most);
+    let outputs = match if paired { 2 * outputs } else { outputs } {
         0..2048 => 1,
         2048..16384 => 2,
         _ => 4,
     };
-    GemvTile { workgroup: 128, team, outputs, rows }
+    let outputs = if paired { outputs.max(2) / 2 } else { outputs };
+    // With several rows, their sums need the registers.
+    let unroll = if rows > 2 { 1 } else { groups.div_ceil(team).clamp(1, 4) };
+    let masked = !groups.is_multiple_of(team * unroll) && unroll > 1;
+    GemvTile { workgroup: 128, team, outputs, rows, unroll, masked, paired, subgroup }
 }

@@ -10,6 +10,7 @@ use deltanet_shaders::{
     linear::{Gate, SOLO_WORKGROUP},
 };
 
+use super::caps::Caps;
 use super::delta::{DeltaCall, PrecondViews, Slots, Table, View, chunk_length, lower_chunk, lower_recurrent};
 use super::lower::{Lower, Place};
 use super::lower_linear::gate_of;
@@ -44,7 +45,7 @@ impl GateColumns {
 }
 
 /// The chunk length of a mixer's chunkwise form.
-pub(super) fn mixer_chunk(op: &Mixer, caps: &super::caps::Caps) -> u32 {
+pub(super) fn mixer_chunk(op: &Mixer, caps: &Caps) -> u32 {
     chunk_length(&op.rule, op.key_dim as u32, op.value_dim as u32, caps)
 }
 
@@ -251,7 +252,7 @@ impl Lower<'_> {
     /// whole head.
     fn step(&mut self, op: &Mixer, next: Option<&Linear>) -> Result<()> {
         let v = op.value_dim as u32;
-        let tile = step_tile(op.key_dim as u32, v, self.caps.max_invocations);
+        let tile = step_tile(op.key_dim as u32, v, self.caps);
         let mut norm = None;
         let mut eps = 0.0;
         let mut gate = None;
@@ -313,7 +314,7 @@ impl Lower<'_> {
         // Rows of a window; what lies apart has none.
         let most = if form.apart { 0 } else { self.window_rows(x.stride) };
         let rows = (1..=self.rows().min(most)).rev().find(|w| self.rows() % w == 0);
-        let window = rows.map_or(0, |r| r * x.stride / 4);
+        let window = rows.map_or(0, |_| (self.window_bytes() / 16) as u32);
         let rows = rows.unwrap_or(self.rows());
         let variant = solo_step(&form, window, convolved);
         for first in (0..self.rows()).step_by(rows as usize) {
@@ -329,7 +330,7 @@ impl Lower<'_> {
             let mut buffers = vec![x.buffer];
             if window > 0 {
                 let offset = 4 * u64::from(first) * u64::from(x.stride);
-                buffers = vec![self.window(x.buffer, offset, 16 * u64::from(window))?];
+                buffers = vec![self.window(x.buffer, offset)?];
             }
             buffers.extend(form.apart.then_some(aux.buffer));
             buffers.extend((form.decay != shaders::Decay::None).then_some(pack));
@@ -364,12 +365,18 @@ fn form(op: &Mixer, bounded: bool, apart: bool) -> MixerForm {
 }
 
 /// How a step's S is spread over threads.
-fn step_tile(key_dim: u32, value_dim: u32, most: u32) -> StepTile {
-    let most = most.min(256);
-    // A whole head a workgroup, where that leaves a thread no more channels than registers hold.
+fn step_tile(key_dim: u32, value_dim: u32, caps: &Caps) -> StepTile {
+    // Workgroup memory: 20 bytes a thread, 12 a channel, 4 a column.
+    let wide = caps.max_invocations >= 1024 && caps.workgroup_bytes >= 32 << 10;
+    let most = if wide { 1024 } else { caps.max_invocations.min(256) };
+    // A whole head a workgroup, where that leaves a thread no more channels than registers hold; and no more threads
+    // than leave each of them sixteen channels, whose loads are in flight together.
     let split = most / value_dim.max(1);
     if split >= 1 && key_dim.div_ceil(split) <= 64 {
-        return StepTile { columns: value_dim, split: split.min(key_dim.div_ceil(4)) };
+        return StepTile { columns: value_dim, split: split.min(key_dim.div_ceil(STEP_CHANNELS)) };
     }
-    StepTile { columns: value_dim.min(32), split: (most / 32).min(key_dim.div_ceil(4)) }
+    StepTile { columns: value_dim.min(32), split: (most.min(256) / 32).min(key_dim.div_ceil(4)) }
 }
+
+/// Channels of S that a thread of a step has, where there are threads enough.
+const STEP_CHANNELS: u32 = 16;

@@ -393,8 +393,8 @@ impl Runner {
         if self.draws.contains_key(&rows) {
             return Ok(());
         }
-        let dispatch =
-            super::sample::lower_draw(self.spec.vocab as u32, &self.stage.fixed, self.stage.emits, rows as u32);
+        let (vocab, fixed) = (self.spec.vocab as u32, &self.stage.fixed);
+        let dispatch = super::sample::lower_draw(vocab, fixed, self.stage.emits, rows as u32, &self.stage.caps);
         let program = Program::compile(&self.stage.gpu, &[dispatch], &self.stage.buffers)?;
         self.draws.insert(rows, program);
         Ok(())

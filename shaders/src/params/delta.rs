@@ -75,5 +75,9 @@ super::uniforms! {
         rows_from: u32,
         /// Row of every sequence before which it stops.
         rows_to: u32,
+        /// Entries of the table of sequences that count; a buffer may hold more, from other calls.
+        sequences: u32,
+        /// Likewise of the table of chunks.
+        chunks: u32,
     }
 }

@@ -3,7 +3,7 @@
 use super::{Needs, Shipped};
 use crate::delta::{
     Decay, Parts, chunk_bytes, gram, invert, precond_apply, precond_carry, precond_sums, prepare, scan, software_decay,
-    software_gram, software_invert, software_scan, software_solve, software_step, solve, step,
+    software_gram, software_invert, software_scan, software_solve, software_step, solve, step, wide, wide_bytes,
 };
 use crate::params::DeltaParams;
 use crate::variant::Variant;
@@ -42,11 +42,11 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
         for p in parts() {
             add(step(p, k, 32, 8));
             for chunk in [16, 32] {
-                add(gram(p, k, chunk));
+                add(gram(p, k, chunk, false));
                 if p.delta {
                     add(invert(p, k, chunk));
                 }
-                add(solve(p, k, chunk));
+                add(solve(p, k, chunk, false));
                 for states in [false, true] {
                     add(scan(p, k, chunk, 8, states));
                 }
@@ -71,11 +71,29 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
                 all.push(Shipped::base(variant).params::<DeltaParams>().needs(needs));
             }
         };
-        add(gram(p, k, chunk));
+        add(gram(p, k, chunk, false));
         if p.delta {
             add(invert(p, k, chunk));
         }
-        add(solve(p, k, chunk));
+        add(solve(p, k, chunk, false));
         add(scan(p, k, chunk, 8, false));
+    }
+    // The wide scan, at the workgroup sizes that devices take.
+    for (k, chunk, split) in [(60, 32, 8), (128, 32, 4), (256, 32, 8), (128, 64, 8), (128, 64, 4), (256, 64, 4)] {
+        for p in parts() {
+            let bytes = wide_bytes(k, chunk, split).max(chunk_bytes(k, chunk));
+            let base = Needs::WEBGPU_DEFAULT;
+            let needs = Needs { workgroup_bytes: bytes, invocations: (chunk * split).max(256), ..base };
+            for variant in [
+                gram(p, k, chunk, true),
+                solve(p, k, chunk, true),
+                wide(p, k, chunk, split, false),
+                wide(p, k, chunk, split, true),
+            ] {
+                if !all.iter().any(|s| s.variant == variant) {
+                    all.push(Shipped::base(variant).params::<DeltaParams>().needs(needs));
+                }
+            }
+        }
     }
 }

@@ -8,9 +8,10 @@ use crate::linear::{
 };
 use crate::mixer::{MixerForm, StepOutput, StepTile, conv_tail, prep, solo_step, step};
 use crate::params::{
-    BeginParams, ConvParams, CopyParams, EmbedParams, HeadNormParams, LinearParams, PrepParams, RmsParams,
+    BeginParams, ConvParams, CopyParams, DrawParams, EmbedParams, HeadNormParams, LinearParams, PrepParams, RmsParams,
     SoloStepParams, StepParams, SwiGluParams, Uniform,
 };
+use crate::sample::draw;
 use crate::variant::Variant;
 
 fn add<P: Uniform>(all: &mut Vec<Shipped>, variant: Variant) {
@@ -22,6 +23,11 @@ fn add<P: Uniform>(all: &mut Vec<Shipped>, variant: Variant) {
 pub(super) fn list(all: &mut Vec<Shipped>) {
     add::<BeginParams>(all, begin());
     add::<CopyParams>(all, copy_slots());
+    for group in [32, 256] {
+        add::<DrawParams>(all, draw(group));
+    }
+    let needs = Needs { invocations: 1024, workgroup_bytes: 20 << 10, ..Needs::WEBGPU_DEFAULT };
+    all.push(Shipped::base(draw(1024)).params::<DrawParams>().needs(needs));
     add::<SwiGluParams>(all, swiglu());
     for element in Element::ALL {
         for texture in [false, true] {
@@ -71,8 +77,20 @@ fn products(all: &mut Vec<Shipped>) {
                         last: destination == Destination::Heads && !aligned,
                     };
                     for rows in [1, 16] {
-                        let tile = GemvTile { workgroup: 128, team: 32, outputs: 4, rows };
-                        add::<LinearParams>(all, gemv(&product, tile));
+                        for (subgroup, unroll) in [(0, 1), (32, if rows == 1 { 4 } else { 1 })] {
+                            let paired = destination == Destination::Rows && aligned && *prologue == Prologue::Rms;
+                            let tile = GemvTile {
+                                workgroup: 128,
+                                team: 32,
+                                outputs: if paired { 2 } else { 4 },
+                                rows,
+                                unroll,
+                                masked: tail && unroll > 1,
+                                paired,
+                                subgroup,
+                            };
+                            add::<LinearParams>(all, gemv(&product, tile));
+                        }
                     }
                     let convolves = matches!(destination, Destination::Convolution(_));
                     if *prologue == Prologue::Plain {

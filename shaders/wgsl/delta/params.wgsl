@@ -35,6 +35,8 @@ struct Params {
   mu_at: u32,
   rows_from: u32,
   rows_to: u32,
+  sequences: u32,
+  chunks: u32,
 }
 @group(0) @binding(auto) var<uniform> p: Params;
 

@@ -1,12 +1,16 @@
 // out[r] (+)= W · input(r) for a few rows r: one pass over the weights serves R rows.
 //
-// A team of TEAM lanes computes N outputs of R rows: lane l takes the eights l, l + TEAM, … of the weight rows; the
-// lanes' sums are then added in the order of the lanes. So the order of additions over in_dim depends on TEAM alone,
-// and a row's result is the same bits for every R and every company it has.
-// Grid: x covers out_dim in steps of WG / TEAM · N, y covers the rows in steps of R.
+// A team of TEAM lanes multiplies N weight rows with R rows of the input: lane l takes the eights l, l + TEAM, … of the
+// weight rows, U of them in flight; the lanes' sums are then added, by a butterfly of shuffles with SUBGROUPS, in the
+// order of the lanes otherwise. So the order of additions over in_dim depends on TEAM alone, and a row's result is the
+// same bits for every R and every company it has.
+// PAIRED: weight row o + pairs belongs to o, and the output is silu(row o) · (row o + pairs): SwiGLU. N counts both.
+// Grid: x covers the outputs in steps of WG / TEAM · OUTS, y covers the rows in steps of R.
 //
-// Consts: WG, TEAM (a power of two), N, R, BLOCK (rows reduced at a time, dividing R); HEADS with HEAD_NORM. Flags: see linear/input and linear/output; NORMED:
-// the input has a norm; LAST: the one row is the last of the piece.
+// Consts: WG, TEAM (a power of two), N, R, U; BLOCK (rows reduced at a time, dividing R) or, with SUBGROUPS, SUBGROUP
+// (a size that every subgroup has, a multiple of TEAM); HEADS with HEAD_NORM. Flags: see linear/input and
+// linear/output; NORMED: the input has a norm; LAST: the one row is the last of the piece; MASKED: the last step of
+// U · TEAM eights is not full.
 
 #import common/weights
 #import common/rows
@@ -51,6 +55,12 @@ struct Params {
 @group(0) @binding(auto) var<storage, read_write> out: array<f32>;         // [rows, out_stride], or heads
 
 const TEAMS: u32 = WG / TEAM;
+// Outputs a team.
+#ifdef PAIRED
+const OUTS: u32 = N / 2u;
+#else
+const OUTS: u32 = N;
+#endif
 // Sums a lane brings to the reduction: N a row, and the sum of squares.
 #ifdef IN_RMS
 const SUMS: u32 = N + 1u;
@@ -58,7 +68,27 @@ const SUMS: u32 = N + 1u;
 const SUMS: u32 = N;
 #endif
 
+#ifdef SUBGROUPS
+fn team_sum(mine: f32) -> f32 {
+    var sum = mine;
+    for (var far = TEAM / 2u; far > 0u; far /= 2u) {
+        sum += subgroupShuffleXor(sum, far);
+    }
+    return sum;
+}
+#else
 var<workgroup> partial: array<f32, BLOCK * SUMS * WG>;
+
+// The sum of what the lanes of team `t` brought: the `sum`-th of the block's row `b`.
+fn team_sum(b: u32, sum: u32, t: u32) -> f32 {
+    let start = (b * SUMS + sum) * WG + t * TEAM;
+    var total = 0.0;
+    for (var l = 0u; l < TEAM; l++) {
+        total += partial[start + l];
+    }
+    return total;
+}
+#endif
 
 #ifdef IN_HEAD
 #ifdef HEAD_NORM
@@ -104,18 +134,38 @@ fn dot8(a: Eight, b: Eight, sum: f32) -> f32 {
     return fma(a.hi.w, b.hi.w, s);
 }
 
+// The weight row of a team's n-th sum, no further than the last one.
+fn weight_row(first: u32, n: u32, outs: u32) -> u32 {
+#ifdef PAIRED
+    return min(first + n % OUTS, outs - 1u) + (n / OUTS) * outs;
+#else
+    return min(first + n, outs - 1u);
+#endif
+}
+
 @compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
-    let lane = lid.x % TEAM;
-    let team = lid.x / TEAM;
-    let first = (wid.x * TEAMS + team) * N;
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+#ifdef SUBGROUPS
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_invocation_id) sublane: u32,
+#else
+    @builtin(local_invocation_index) local: u32,
+#endif
+) {
+#ifdef SUBGROUPS
+    let local = subgroup * SUBGROUP + sublane;
+#endif
+    let lane = local % TEAM;
+    let team = local / TEAM;
+    let first = (wid.x * TEAMS + team) * OUTS;
     var row0 = wid.y * R;
 #ifdef LAST
     row0 = table[0].z - 1u;
 #endif
 #ifdef IN_HEAD
 #ifdef HEAD_NORM
-    make_scales(row0, lid.x);
+    make_scales(row0, local);
 #endif
 #endif
 
@@ -124,55 +174,102 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     var squares: array<f32, R>;
 #endif
     let groups = params.input.groups;
-    let last = params.output.out_dim - 1u;
-    for (var g = lane; g < groups; g += TEAM) {
-        var w: array<Eight, N>;
-        for (var n = 0u; n < N; n++) {
-            w[n] = weight8(min(first + n, last), groups, g);
+#ifdef PAIRED
+    let outs = params.output.out_dim / 2u;
+#else
+    let outs = params.output.out_dim;
+#endif
+    for (var g0 = lane; g0 < groups; g0 += TEAM * U) {
+        var w: array<Eight, U * N>;
+        for (var u = 0u; u < U; u++) {
+            let g = min(g0 + u * TEAM, groups - 1u);
+            for (var n = 0u; n < N; n++) {
+                w[u * N + n] = weight8(weight_row(first, n, outs), groups, g);
+            }
         }
         for (var r = 0u; r < R; r++) {
+            for (var u = 0u; u < U; u++) {
+                let g = min(g0 + u * TEAM, groups - 1u);
 #ifdef IN_RMS
-            // The norm's weights are not part of the mean square.
-            let raw = raw8(row0 + r, g * 8u);
-            squares[r] = dot8(raw, raw, squares[r]);
-            let v = Eight(raw.lo * norm4(g * 8u), raw.hi * norm4(g * 8u + 4u));
-#else
-            let v = Eight(input4(row0 + r, g * 8u), input4(row0 + r, g * 8u + 4u));
+                var raw = raw8(row0 + r, g * 8u);
+#ifdef MASKED
+                if g0 + u * TEAM >= groups {
+                    raw = Eight(vec4<f32>(0.0), vec4<f32>(0.0));
+                }
 #endif
-            for (var n = 0u; n < N; n++) {
-                sums[r * N + n] = dot8(w[n], v, sums[r * N + n]);
+                // The norm's weights are not part of the mean square.
+                squares[r] = dot8(raw, raw, squares[r]);
+                let v = Eight(raw.lo * norm4(g * 8u), raw.hi * norm4(g * 8u + 4u));
+#else
+                var v = Eight(input4(row0 + r, g * 8u), input4(row0 + r, g * 8u + 4u));
+#ifdef MASKED
+                if g0 + u * TEAM >= groups {
+                    v = Eight(vec4<f32>(0.0), vec4<f32>(0.0));
+                }
+#endif
+#endif
+                for (var n = 0u; n < N; n++) {
+                    sums[r * N + n] = dot8(w[u * N + n], v, sums[r * N + n]);
+                }
             }
         }
     }
 
+#ifdef SUBGROUPS
+    // Rows whose outputs the lanes of a team hold at a time, one each.
+    const HELD: u32 = max(1u, min(R, TEAM / OUTS));
+    for (var block = 0u; block < R; block += HELD) {
+        var mine = 0.0;
+        for (var b = 0u; b < HELD; b++) {
+            let r = min(block + b, R - 1u);
+            var scale = 1.0;
+#ifdef IN_RMS
+            scale = inverseSqrt(team_sum(squares[r]) / f32(params.input.in_dim) + params.input.eps);
+#endif
+            for (var n = 0u; n < OUTS; n++) {
+                var sum = team_sum(sums[r * N + n]) * scale;
+#ifdef PAIRED
+                sum = silu(sum) * (team_sum(sums[r * N + OUTS + n]) * scale);
+#endif
+                if lane == b * OUTS + n {
+                    mine = sum;
+                }
+            }
+        }
+        let r = block + lane / OUTS;
+        let o = first + lane % OUTS;
+        if lane < HELD * OUTS && r < R && o < outs {
+#ifdef LAST
+            store(0u, o, mine);
+#else
+            store(row0 + r, o, mine);
+#endif
+        }
+    }
+#else
     for (var block = 0u; block < R; block += BLOCK) {
         for (var b = 0u; b < BLOCK; b++) {
             for (var n = 0u; n < N; n++) {
-                partial[(b * SUMS + n) * WG + lid.x] = sums[(block + b) * N + n];
+                partial[(b * SUMS + n) * WG + local] = sums[(block + b) * N + n];
             }
 #ifdef IN_RMS
-            partial[(b * SUMS + N) * WG + lid.x] = squares[block + b];
+            partial[(b * SUMS + N) * WG + local] = squares[block + b];
 #endif
         }
         workgroupBarrier();
-        for (var i = lid.x; i < BLOCK * N * TEAMS; i += WG) {
+        for (var i = local; i < BLOCK * OUTS * TEAMS; i += WG) {
             let t = i % TEAMS;
-            let n = (i / TEAMS) % N;
-            let b = i / (TEAMS * N);
-            let o = (wid.x * TEAMS + t) * N + n;
-            if o <= last {
-                var sum = 0.0;
-                let start = (b * SUMS + n) * WG + t * TEAM;
-                for (var l = 0u; l < TEAM; l++) {
-                    sum += partial[start + l];
-                }
+            let n = (i / TEAMS) % OUTS;
+            let b = i / (TEAMS * OUTS);
+            let o = (wid.x * TEAMS + t) * OUTS + n;
+            if o < outs {
+                var scale = 1.0;
 #ifdef IN_RMS
-                var square = 0.0;
-                let squares_start = (b * SUMS + N) * WG + t * TEAM;
-                for (var l = 0u; l < TEAM; l++) {
-                    square += partial[squares_start + l];
-                }
-                sum *= inverseSqrt(square / f32(params.input.in_dim) + params.input.eps);
+                scale = inverseSqrt(team_sum(b, N, t) / f32(params.input.in_dim) + params.input.eps);
+#endif
+                var sum = team_sum(b, n, t) * scale;
+#ifdef PAIRED
+                sum = silu(sum) * (team_sum(b, OUTS + n, t) * scale);
 #endif
 #ifdef LAST
                 store(0u, o, sum);
@@ -183,4 +280,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
         }
         workgroupBarrier();
     }
+#endif
 }

@@ -173,8 +173,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         outputs[lane] = select(0.0, o, inside);
     }
     workgroupBarrier();
-    var sum = 0.0;
-    for (var i = 0u; i < BV; i++) {
+    var fours = vec4<f32>(0.0);
+    for (var i = 0u; i + 4u <= BV; i += 4u) {
+        let v = vec4<f32>(outputs[i], outputs[i + 1u], outputs[i + 2u], outputs[i + 3u]);
+        fours = fma(v, v, fours);
+    }
+    var sum = (fours.x + fours.y) + (fours.z + fours.w);
+    for (var i = BV & 0xfffffffcu; i < BV; i++) {
         sum = fma(outputs[i], outputs[i], sum);
     }
     o *= inverseSqrt(sum / f32(V) + params.eps) * pack[params.norm + lane % BV];

@@ -13,8 +13,19 @@ use crate::rule::{Beta, Decay, Rule, WriteKey};
 pub type Scratch<'a> = dyn FnMut(&'static str, u64) -> usize + 'a;
 
 /// C: the chunk length that `caps` runs best.
-pub fn chunk_length(_rule: &Rule, _key_dim: u32, value_dim: u32, caps: &Caps) -> u32 {
-    if caps.software && value_dim.is_multiple_of(4) { kernels::SOFTWARE_CHUNK } else { 32 }
+pub fn chunk_length(_rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> u32 {
+    let fours = value_dim.is_multiple_of(4);
+    if caps.software && fours {
+        kernels::SOFTWARE_CHUNK
+    } else if !caps.software && fours && wide_split(key_dim, 64, caps).is_some() {
+        64
+    } else {
+        32
+    }
+}
+
+fn wide_split(key_dim: u32, chunk: u32, caps: &Caps) -> Option<u32> {
+    kernels::wide_split(key_dim, chunk, caps.workgroup_bytes, caps.max_invocations)
 }
 
 /// The recurrent form: token by token, any number of tokens a sequence, best for few.
@@ -55,6 +66,7 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
     }
     let mut lowering = Lowering::new(call, caps, scratch)?;
     lowering.software &= call.chunk == kernels::SOFTWARE_CHUNK;
+    lowering.wide = wide_split(call.key_dim, call.chunk, caps).filter(|_| lowering.fours && !caps.software);
     lowering.prepare();
     if let Some(precond) = call.precond {
         lowering.precond_chunks(precond);
@@ -72,8 +84,12 @@ struct Lowering<'a, 'b> {
     call: &'a DeltaCall,
     parts: Parts,
     params: DeltaParams,
+    /// V and what there is of it lie at multiples of four elements, and so do the states.
+    fours: bool,
     /// Kernels for software adapters.
     software: bool,
+    /// Threads' groups of the wide scan, where it is taken.
+    wide: Option<u32>,
     /// Buffers of q, k (with k̃) and β: the call's, or scratch once a kernel has remade them.
     q: usize,
     k: usize,
@@ -156,13 +172,16 @@ impl<'a, 'b> Lowering<'a, 'b> {
             mu_at: pre.log_scale.at,
             rows_from: 0,
             rows_to: u32::MAX,
+            sequences: call.sequences.len,
+            chunks: call.chunks.len,
         };
         let (q, k, beta) = (call.q.buffer, call.k.buffer, call.beta.map(|b| b.buffer));
         // Those kernels load four elements at a time. (q and k are copied into place where they do not fit.)
         let fours = |v: View| v.stride.is_multiple_of(4) && v.at.is_multiple_of(4);
         let slots = call.state.words.is_multiple_of(4) && call.state.at.is_multiple_of(4);
-        let software = caps.software && call.value_dim.is_multiple_of(4) && slots && fours(call.v) && fours(call.out);
-        Ok(Self { call, parts, params, software, q, k, beta, scratch, dispatches: Vec::new() })
+        let fours = call.value_dim.is_multiple_of(4) && slots && fours(call.v) && fours(call.out);
+        let software = caps.software && fours;
+        Ok(Self { call, parts, params, fours, software, wide: None, q, k, beta, scratch, dispatches: Vec::new() })
     }
 
     fn push(&mut self, variant: Variant, buffers: Vec<usize>, groups: [u32; 3]) {
@@ -191,7 +210,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         let longhorn = call.rule.beta == Beta::Longhorn;
         let width = kernels::padded(call.key_dim);
         let places = [call.q.stride, call.q.at, call.k.stride, call.k.at];
-        let in_place = !self.software || places.iter().all(|x| x.is_multiple_of(4));
+        let in_place = (!self.software && self.wide.is_none()) || places.iter().all(|x| x.is_multiple_of(4));
         if !call.l2norm && !longhorn && width == call.key_dim && in_place {
             return;
         }
@@ -286,7 +305,8 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
     /// U and W, `[chunks, HV, C, V + K]`.
     fn uw(&mut self) -> usize {
-        let width = u64::from(self.params.value_pad + kernels::padded(self.call.key_dim));
+        let keys = if self.wide.is_some() { 0 } else { kernels::padded(self.call.key_dim) };
+        let width = u64::from(self.params.value_pad + keys);
         let words = self.blocks() * u64::from(self.call.chunk) * width;
         (self.scratch)("uw", words)
     }
@@ -306,15 +326,20 @@ impl<'a, 'b> Lowering<'a, 'b> {
         let chunks = call.chunks.buffer;
         let [pairs, uw] = [self.pairs(), self.uw()];
         let decayed = (parts.decay == Decays::Channel).then(|| self.decayed_keys());
+        let tiles = self.wide.map(|_| {
+            let words = self.blocks() * 2 * u64::from(kernels::padded(k)) * u64::from(c);
+            (self.scratch)("tiles", words)
+        });
 
         let mut buffers = vec![self.q, self.k];
         buffers.extend(self.beta);
         buffers.extend(call.g.map(|g| g.buffer));
         buffers.push(pairs);
         buffers.extend(decayed);
+        buffers.extend(tiles);
         buffers.push(chunks);
         let over_chunks = [call.value_heads, call.chunks.len, 1];
-        self.push(kernels::gram(parts, k, c), buffers, over_chunks);
+        self.push(kernels::gram(parts, k, c, tiles.is_some()), buffers, over_chunks);
 
         let mut buffers = vec![call.v.buffer];
         let mut columns = call.value_dim.div_ceil(64);
@@ -323,8 +348,21 @@ impl<'a, 'b> Lowering<'a, 'b> {
             buffers.push(decayed.unwrap_or(self.k));
             columns += kernels::padded(k).div_ceil(64);
         }
-        buffers.extend([pairs, uw, chunks]);
-        self.push(kernels::solve(parts, k, c), buffers, [columns, call.chunks.len, call.value_heads]);
+        buffers.extend([pairs, uw]);
+        buffers.extend(tiles.filter(|_| parts.delta));
+        buffers.push(chunks);
+        let groups = [columns, call.chunks.len, call.value_heads];
+        self.push(kernels::solve(parts, k, c, tiles.is_some()), buffers, groups);
+
+        if let (Some(split), Some(tiles)) = (self.wide, tiles) {
+            let mut buffers = vec![decayed.unwrap_or(self.k), tiles, uw, pairs, call.state.buffer, call.out.buffer];
+            buffers.extend(call.chunk_states);
+            buffers.push(call.sequences.buffer);
+            let variant = kernels::wide(parts, k, c, split, call.chunk_states.is_some());
+            let columns = call.value_dim.div_ceil(kernels::WIDE_COLUMNS);
+            self.push(variant, buffers, [columns, call.value_heads, call.sequences.len]);
+            return;
+        }
 
         let mut buffers = match decayed {
             Some(keys) => vec![keys],

@@ -2,6 +2,8 @@
 // and to the chunk's ends. All decays are direct sums over a segment, never differences of longer sums; every exponent
 // is a sum of log decays and so at most 0, and pairs above the diagonal get none.
 //
+// With WIDE, P is left by columns and the queries with their decays transposed, as delta/chunk/wide wants them.
+//
 // A workgroup is one chunk of one value head; (C/4)² threads with a 4×4 tile of both products each. With a decay a
 // channel, tiles below the diagonal factor it around their own first row: 3 + 4 exponentials for 16 pairs.
 // Groups: (HV, chunks).
@@ -18,6 +20,9 @@
 @group(0) @binding(auto) var<storage, read_write> pairs: array<f32>; // [chunks, HV, PAIR]
 #ifdef CHANNEL
 @group(0) @binding(auto) var<storage, read_write> keys: array<f32>; // [chunks, HV, 3, C, K]
+#endif
+#ifdef WIDE
+@group(0) @binding(auto) var<storage, read_write> tiles: array<f32>; // [chunks, HV, 2, K, C]: Wᵀ, (σ e^G ⊙ Q)ᵀ
 #endif
 @group(0) @binding(auto) var<storage, read> chunks: array<vec4<u32>>; // first row, length, slot, index
 
@@ -37,6 +42,8 @@ var<workgroup> tile_gs: array<f32, TILES * PITCH>; // their sums over each four 
 #endif
 #ifdef HEAD
 var<workgroup> gs: array<f32, C>;
+var<workgroup> tile_gs: array<f32, TILES>; // sums over each four rows
+var<workgroup> before: array<f32, C>; // e^{G_i}
 #endif
 
 fn write_key(i: u32, c: u32) -> f32 {
@@ -94,6 +101,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
   for (var slice = 0u; slice < K; slice += KB) {
     workgroupBarrier();
+#ifdef HEAD
+    if (slice == 0u) {
+      for (var i = lane; i < C; i += THREADS) {
+        before[i] = exp(segment(0u, i));
+      }
+      for (var t = lane; t < TILES; t += THREADS) {
+        tile_gs[t] = segment(4u * t, 4u * t + 3u);
+      }
+    }
+#endif
     for (var e = lane; e < C * KB; e += THREADS) {
       let i = e / KB;
       let c = slice + e % KB;
@@ -121,6 +138,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     workgroupBarrier();
     decayed_keys(block, pair, slice, lane);
+#else
+#ifdef WIDE
+    for (var e = lane; e < C * KB; e += THREADS) {
+      let i = e % C;
+      let c = e / C;
+      if (slice + c < K) {
+        var query = p.scale * qs[i * PITCH + c];
+#ifdef HEAD
+        query *= before[i];
+#endif
+        tiles[((block * 2u + 1u) * K + slice + c) * C + i] = query;
+      }
+    }
+#endif
 #endif
     if (tile_i >= tile_j) {
       for (var c = 0u; c < KB; c++) {
@@ -178,6 +209,34 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
   }
 
+#ifdef HEAD
+  // Decays of the tile's pairs: from behind each column to the tile's first row, over whole tiles between, and on.
+  var fade: array<array<f32, 4>, 4>;
+  for (var i = 0u; i < 4u; i++) {
+    for (var j = 0u; j < 4u; j++) {
+      fade[i][j] = 0.0;
+    }
+  }
+  if (tile_i >= tile_j) {
+    var between = 0.0;
+    for (var t = tile_j + 1u; t < tile_i; t++) {
+      between += tile_gs[t];
+    }
+    for (var n = 0u; n < 4u; n++) {
+      let j = 3u - n;
+      var sum = between;
+      for (var i = 0u; i < 4u; i++) {
+        if (i0 + i > j0 + j) {
+          sum += gs[i0 + i];
+        }
+        fade[i][j] = exp(sum);
+      }
+      if (tile_i > tile_j) {
+        between += gs[j0 + j];
+      }
+    }
+  }
+#endif
   for (var i = 0u; i < 4u; i++) {
     let row = i0 + i;
     var b = 1.0;
@@ -193,7 +252,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       if (row >= column) {
         var decay = 1.0;
 #ifdef HEAD
-        decay = exp(segment(column + 1u, row));
+        decay = fade[i][j];
 #endif
         lower = select(0.0, b * kk[i][j] * decay, row > column);
         score = p.scale * qk[i][j] * decay;
@@ -201,7 +260,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #ifdef DELTA
       pairs[pair + LOWER + row * C + column] = lower;
 #endif
+#ifdef WIDE
+      pairs[pair + SCORES + column * C + row] = score;
+#else
       pairs[pair + SCORES + row * C + column] = score;
+#endif
     }
     if (tile_j == 0u) {
       pairs[pair + BETA + row] = b;
@@ -210,16 +273,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 #ifndef CHANNEL
   for (var i = lane; i < C; i += THREADS) {
-    var before = 1.0;
+    var from_start = 1.0;
     var after = 1.0;
     var whole = 1.0;
 #ifdef HEAD
-    before = exp(segment(0u, i));
+    from_start = before[i];
     after = exp(segment(i + 1u, C - 1u));
     whole = exp(segment(0u, C - 1u));
 #endif
-    pairs[pair + READ + i] = before;
-    pairs[pair + QUERY + i] = p.scale * before;
+    pairs[pair + READ + i] = from_start;
+    pairs[pair + QUERY + i] = p.scale * from_start;
     pairs[pair + WRITE + i] = after;
     if (i == 0u) {
       pairs[pair + KEEP] = whole;
@@ -245,7 +308,11 @@ fn decayed_keys(block: u32, pair: u32, slice: u32, lane: u32) {
         sum += gs[i * PITCH + c];
         let decay = exp(sum);
         keys[to + i * K] = ks[i * PITCH + c] * decay;
+#ifdef WIDE
+        tiles[((block * 2u + 1u) * K + slice + c) * C + i] = p.scale * qs[i * PITCH + c] * decay;
+#else
         keys[to + (C + i) * K] = p.scale * qs[i * PITCH + c] * decay;
+#endif
       }
       pairs[pair + KEEP + slice + c] = exp(sum);
     } else {

@@ -1,5 +1,7 @@
 // U = T V and W = T diag(e^G) K of every chunk (MATH.md §3); without the delta term U = diag(β) V and there is no W.
 //
+// With WIDE, W is left transposed, as delta/chunk/wide wants it.
+//
 // A workgroup is 64 columns of one chunk of one value head, first those of U, then those of W: 2·C threads with four
 // rows and eight columns each. Groups: (⌈V/64⌉ + ⌈K/64⌉, chunks, HV).
 #import delta/params
@@ -13,7 +15,12 @@
 #endif
 #endif
 @group(0) @binding(auto) var<storage, read> pairs: array<f32>; // [chunks, HV, PAIR]
-@group(0) @binding(auto) var<storage, read_write> uw: array<f32>; // [chunks, HV, C, value_pad + K]: U, W
+@group(0) @binding(auto) var<storage, read_write> uw: array<f32>; // [chunks, HV, C, value_pad + K]: U, W; WIDE: U only
+#ifdef WIDE
+#ifdef DELTA
+@group(0) @binding(auto) var<storage, read_write> tiles: array<vec4<f32>>; // [chunks, HV, 2, K, C]: Wᵀ first
+#endif
+#endif
 @group(0) @binding(auto) var<storage, read> chunks: array<vec4<u32>>; // first row, length, slot, index
 
 const COLUMNS: u32 = 64u;
@@ -89,7 +96,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       }
     }
   }
+#ifdef WIDE
+#ifdef DELTA
+  if (!is_value) {
+    for (var j = 0u; j < 8u; j++) {
+      let column = first_column + j0 + 8u * j;
+      if (column < K) {
+        tiles[(block * 2u * K + column) * (C / 4u) + i0 / 4u] = vec4<f32>(acc[0][j], acc[1][j], acc[2][j], acc[3][j]);
+      }
+    }
+    return;
+  }
+#endif
+  let width = p.value_pad;
+#else
   let width = p.value_pad + K;
+#endif
   let most = select(K, p.value_pad, is_value);
   let at = select(p.value_pad, 0u, is_value);
   for (var i = 0u; i < 4u; i++) {

@@ -43,7 +43,7 @@ fn main(
   let c = id % key_quads;
   let block = id / key_quads;
   let head = block % p.value_heads;
-  if (block / p.value_heads >= arrayLength(&chunks)) {
+  if (block / p.value_heads >= p.chunks) {
     return;
   }
   let chunk = chunks[block / p.value_heads];

@@ -39,7 +39,7 @@ fn main(
   let tile_i = id / 4u % 4u;
   let tile_j = id % 4u;
   let head = block % p.value_heads;
-  if (block / p.value_heads >= arrayLength(&chunks)) {
+  if (block / p.value_heads >= p.chunks) {
     return;
   }
   let chunk = chunks[block / p.value_heads];

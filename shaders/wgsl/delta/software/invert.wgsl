@@ -14,7 +14,7 @@ fn main(
   let id = thread(group, groups, lane);
   let block = id / C;
   let column = id % C;
-  if (block / p.value_heads >= arrayLength(&chunks)) {
+  if (block / p.value_heads >= p.chunks) {
     return;
   }
   if (chunks[block / p.value_heads].y == 0u) {

@@ -26,7 +26,7 @@ fn main(
   let tiles_each = (columns + QUADS - 1u) / QUADS;
   let id = thread(group, groups, lane);
   let at = id / (p.value_heads * tiles_each);
-  if (at >= arrayLength(&sequences)) {
+  if (at >= p.sequences) {
     return;
   }
   let sequence = sequences[at];

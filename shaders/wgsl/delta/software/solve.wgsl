@@ -29,7 +29,7 @@ fn main(
   let id = thread(group, groups, lane);
   let block = id / tiles_each;
   let head = block % p.value_heads;
-  if (block / p.value_heads >= arrayLength(&chunks)) {
+  if (block / p.value_heads >= p.chunks) {
     return;
   }
   let chunk = chunks[block / p.value_heads];

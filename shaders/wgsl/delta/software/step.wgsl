@@ -27,7 +27,7 @@ fn main(
   let tiles = (p.value_dim / 4u + QUADS - 1u) / QUADS;
   let id = thread(group, groups, lane);
   let at = id / (p.value_heads * tiles);
-  if (at >= arrayLength(&sequences)) {
+  if (at >= p.sequences) {
     return;
   }
   let sequence = sequences[at];
