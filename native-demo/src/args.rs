@@ -193,6 +193,8 @@ pub(crate) enum Part {
     Model,
     /// A very long prompt through a model: runs only when named.
     Million,
+    /// Gated DeltaNets of hidden size 1,024 and 2,048 with random weights; only when asked for.
+    Synthetic,
 }
 
 /// `--device`.

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
     let interrupt = Interrupt::watch();
     let device = Device::open(&args.model.device.0)?;
     eprintln!("{}", describe_device(&device));
-    let options = LoadOptions { sessions: 2 };
+    let options = LoadOptions { sessions: 2, ..Default::default() };
     let model = load_on(&folder, &device, options)?;
     let reference = load_on(&folder, &Device::CPU, options)?;
     let tokens = Random::new(3).tokens(LENGTHS.iter().copied().max().unwrap_or(1), model.spec().vocab);

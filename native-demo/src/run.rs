@@ -19,7 +19,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     // Everything that can be wrong with the input comes before the slow parts.
     let prompt = prompt::read(args.prompt.as_deref())?;
     let interrupt = Interrupt::watch();
-    let loaded = load(&args.model, LoadOptions { sessions: 1 })?;
+    let loaded = load(&args.model, LoadOptions { sessions: 1, ..Default::default() })?;
     let seed = args.seed.unwrap_or_else(any_seed);
 
     let mut session = loaded.model.session()?;

@@ -21,7 +21,7 @@ const PIECE: usize = 512;
 pub(crate) fn run(args: &ScoreArgs) -> Result<Exit> {
     let text = prompt::file(&args.file)?;
     let interrupt = Interrupt::watch();
-    let loaded = load(&args.model, LoadOptions { sessions: 1 })?;
+    let loaded = load(&args.model, LoadOptions { sessions: 1, ..Default::default() })?;
     let tokens = loaded.model.require_tokenizer()?.encode(&text, true)?;
     if tokens.len() < 2 {
         let n = tokens.len();

@@ -24,16 +24,20 @@ use crate::plan::PlanKind;
 pub struct GpuOptions {
     /// Session slots: how many sessions (and snapshots of sessions) live on the device at a time.
     pub slots: usize,
+    /// See [`Stage::half_products`].
+    pub half_products: bool,
 }
 
 impl Default for GpuOptions {
     fn default() -> Self {
-        Self { slots: 8 }
+        Self { slots: 8, half_products: false }
     }
 }
 
 /// Rows of prefill and score plans.
-pub(super) const PREFILL_ROWS: [usize; 5] = [1, 16, 64, 256, 512];
+pub(super) const PREFILL_ROWS: [usize; 6] = [1, 16, 64, 256, 512, 2048];
+/// Most of them on a device that 2,048 rows do not keep busy for long; and on all others.
+const PREFILL_MOST: [usize; 2] = [2048, 512];
 /// Most rows of a decode.
 pub const MAX_DECODE_ROWS: usize = 64;
 /// Most decode steps in one submission.
@@ -70,7 +74,8 @@ impl Runner {
     /// [`Error::Limit`] when a weight's row or the slots of a layer need a larger binding than the device has;
     /// [`Error::OutOfMemory`] when the device has no room.
     pub fn new(gpu: Gpu, spec: Arc<Spec>, options: GpuOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<Self> {
-        let stage = Stage::new(gpu, spec.vocab, &spec.weights, &spec.layers, options.slots, progress)?;
+        let mut stage = Stage::new(gpu, spec.vocab, &spec.weights, &spec.layers, options.slots, progress)?;
+        stage.half_products(options.half_products);
         Ok(Self {
             stage,
             spec,
@@ -199,7 +204,7 @@ impl Runner {
     pub fn prefill(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
         self.check_tokens(slot, tokens)?;
         self.reserve(&[(slot, tokens.len() as u64)])?;
-        let most = PREFILL_ROWS.iter().copied().max().unwrap_or(1);
+        let most = self.prefill_rows();
         let pieces = tokens.chunks(most);
         let count = pieces.len();
         for (i, piece) in pieces.enumerate() {
@@ -217,10 +222,16 @@ impl Runner {
         Ok(())
     }
 
+    /// Most rows of a piece of a prompt: none keeps a device busy so long that its driver ends it. Cooperative matrices
+    /// mark large devices.
+    fn prefill_rows(&self) -> usize {
+        PREFILL_MOST[usize::from(!self.stage.gpu.caps().coop16)]
+    }
+
     /// Most tokens of one [`Runner::score`].
     pub fn score_rows(&self) -> usize {
         let fits = SCORE_BYTES / (4 * self.spec.vocab).max(1);
-        PREFILL_ROWS.iter().copied().filter(|r| *r <= fits).max().unwrap_or(PREFILL_ROWS[0])
+        PREFILL_ROWS.iter().copied().filter(|r| *r <= fits.min(PREFILL_MOST[1])).max().unwrap_or(PREFILL_ROWS[0])
     }
 
     /// Feeds tokens to a session; resolves to the logits after each of them, `[tokens, vocab]`. The work is handed over

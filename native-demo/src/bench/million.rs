@@ -28,7 +28,7 @@ pub(crate) fn run(args: &BenchArgs, device: &Device, interrupt: &Interrupt, repo
             return Ok(());
         }
     };
-    let model = load_on(&folder, device, LoadOptions { sessions: 1 })?;
+    let model = load_on(&folder, device, LoadOptions { sessions: 1, ..Default::default() })?;
     let spec = model.spec();
     if spec.layers.iter().any(|l| l.cache_per_token > 0) {
         report.skip("million: this model has full attention, whose cache grows with the text".into());

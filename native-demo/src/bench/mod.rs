@@ -8,6 +8,7 @@ mod model;
 mod operator;
 mod operator_gpu;
 mod report;
+mod synthetic;
 
 use std::io::stdout;
 use std::time::Duration;
@@ -32,9 +33,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let hardware = matches!(&device, Device::Gpu(gpu) if !gpu.caps().software);
     let warm = if hardware { limit.min(Duration::from_millis(300)) } else { Duration::ZERO };
     let effort = Effort { runs: args.runs as usize, limit, warm };
-    let wants = |part| args.only.contains(&part) || (args.only.is_empty() && part != Part::Million);
-    for part in [Part::Copy, Part::Matmul, Part::Operator, Part::Attention, Part::Model, Part::Million] {
-        if !wants(part) {
+    // Large models and long prompts are measured when asked for.
+    let usual = [Part::Copy, Part::Matmul, Part::Operator, Part::Attention, Part::Model];
+    for part in usual.into_iter().chain([Part::Million, Part::Synthetic]) {
+        if !(args.only.contains(&part) || (args.only.is_empty() && usual.contains(&part))) {
             continue;
         }
         if interrupt.pressed() {
@@ -56,6 +58,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
             Part::Attention => attention::run(args, &device, effort, &interrupt, &mut report)?,
             Part::Million => million::run(args, &device, &interrupt, &mut report)?,
             Part::Model => model::run(args, &device, effort, &interrupt, &mut report)?,
+            Part::Synthetic => {
+                synthetic::run(1024, true, &device, effort, &interrupt, &mut report)?;
+                synthetic::run(2048, false, &device, effort, &interrupt, &mut report)?;
+            }
         }
     }
     if args.json {

@@ -21,6 +21,13 @@ const CHECKED: usize = 100;
 /// Tokens in a session before decoding is timed.
 const CONTEXT: usize = 16;
 
+/// What is measured of a model.
+pub(crate) struct Plan<'a> {
+    pub(crate) sessions: &'a [u32],
+    pub(crate) prefill: &'a [u32],
+    pub(crate) decode: &'a [u32],
+}
+
 pub(crate) fn run(
     args: &BenchArgs,
     device: &Device,
@@ -37,20 +44,33 @@ pub(crate) fn run(
         }
     };
     let sessions = args.sessions.iter().copied().max().unwrap_or(1).max(1) as usize;
-    let model = load_on(&folder, device, LoadOptions { sessions })?;
-    let spec = model.spec();
-    report.head(&format!("model {} ({})", name(&folder), spec.model_type))?;
-    let mut random = Random::new(2);
-    let off = check(&folder, &model, &random.tokens(CHECKED, spec.vocab))?;
+    let model = load_on(&folder, device, LoadOptions { sessions, ..Default::default() })?;
+    let reference = load_on(&folder, &Device::CPU, LoadOptions { sessions: 1, ..Default::default() })?;
+    report.head(&format!("model {} ({})", name(&folder), model.spec().model_type))?;
+    let off = check(&reference, &model, TOLERANCE)?;
+    let plan = Plan { sessions: &args.sessions, prefill: &args.prefill, decode: &args.decode };
+    measure(&model, &plan, off, effort, interrupt, report)
+}
 
-    for &n in &args.sessions {
+/// Adds the rows of a model that has been checked.
+pub(crate) fn measure(
+    model: &Model,
+    plan: &Plan<'_>,
+    off: f64,
+    effort: Effort,
+    interrupt: &Interrupt,
+    report: &mut Report,
+) -> Result<()> {
+    let vocab = model.spec().vocab;
+    let mut random = Random::new(3);
+    for &n in plan.sessions {
         let n = n as usize;
         let mut readers = (0..n).map(|_| model.session()).collect::<deltanet::Result<Vec<_>>>()?;
-        for &tokens in &args.prefill {
+        for &tokens in plan.prefill {
             if interrupt.pressed() {
                 return Ok(());
             }
-            let prompt = random.tokens(tokens as usize, spec.vocab);
+            let prompt = random.tokens(tokens as usize, vocab);
             let wall = effort.measure(|| {
                 readers.iter_mut().try_for_each(Session::reset)?;
                 seconds(|| {
@@ -66,11 +86,11 @@ pub(crate) fn run(
             let name = format!("prefill of {tokens}, {n} session{}", if n == 1 { "" } else { "s" });
             report.add(Row::new("model", name, (wall, None), work, off))?;
         }
-        for &tokens in &args.decode {
+        for &tokens in plan.decode {
             if interrupt.pressed() {
                 return Ok(());
             }
-            let prompt = random.tokens(CONTEXT, spec.vocab);
+            let prompt = random.tokens(CONTEXT, vocab);
             let wall = effort.measure(|| {
                 for session in &mut readers {
                     session.reset()?;
@@ -110,17 +130,17 @@ fn decode(sessions: &mut [Session], tokens: usize) -> Result<f64> {
 }
 
 /// The engine's logits after a prompt read at once, against the CPU engine's after the same read token by token.
-fn check(folder: &std::path::Path, model: &Model, tokens: &[u32]) -> Result<f64> {
-    let reference = load_on(folder, &Device::CPU, LoadOptions { sessions: 1 })?;
+pub(crate) fn check(reference: &Model, model: &Model, tolerance: f64) -> Result<f64> {
+    let tokens = Random::new(2).tokens(CHECKED, model.spec().vocab);
     let mut slow = reference.session()?;
-    for token in tokens {
+    for token in &tokens {
         slow.feed(&[*token])?;
     }
     let mut fast = model.session()?;
-    fast.feed(tokens)?;
+    fast.feed(&tokens)?;
     let off = error(&fast.logits()?, &slow.logits()?);
-    if off > TOLERANCE {
-        bail!("model: expected logits within {TOLERANCE:e} of the CPU's step by step, got {off:.1e}");
+    if off > tolerance {
+        bail!("model: expected logits within {tolerance:e} of the CPU's step by step, got {off:.1e}");
     }
     Ok(off)
 }

@@ -98,8 +98,10 @@ fn products(all: &mut Vec<Shipped>) {
                         if destination != Destination::Heads && !convolves {
                             add::<LinearParams>(all, gemm(&product, tile, 256));
                             if aligned && !tail && element != Element::F32 {
-                                for tile in [COOP_LARGE, COOP_SMALL] {
-                                    let variant = gemm_coop(&product, tile, 256);
+                                for (tile, bias) in
+                                    [COOP_LARGE, COOP_SMALL].into_iter().flat_map(|t| [(t, false), (t, true)])
+                                {
+                                    let variant = gemm_coop(&Product { bias, ..product }, tile, 256);
                                     let bytes = Needs { workgroup_bytes: tile.bytes(), ..Needs::WEBGPU_DEFAULT };
                                     all.push(Shipped::base(variant).params::<LinearParams>().needs(bytes));
                                 }

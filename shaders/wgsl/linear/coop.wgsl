@@ -107,8 +107,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let tm = (team / TEAMS_N) * SM;
     let tn = (team % TEAMS_N) * SN;
     let groups = params.input.groups;
-    // Whole tiles go straight from the sums to memory.
-    let whole = m0 + BM <= ROWS && n0 + BN <= params.output.out_dim;
+    // Whole tiles go straight from the sums to memory. (With &&, naga would not see that all threads agree.)
+    let whole = (m0 + BM <= ROWS) & (n0 + BN <= params.output.out_dim);
     let stride = params.output.out_stride;
     let corner = (m0 + tm) * stride + params.output.out_at + n0 + tn;
 

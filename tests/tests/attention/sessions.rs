@@ -27,7 +27,14 @@ const WINDOW: &str = r#"{ "layers": [1], "num_heads": 4, "num_kv_heads": 1, "win
 
 fn load(spec: &Arc<Spec>, device: &Device) -> Model {
     let tokenizer = Tokenizer::from_bytes(&checkpoints::stories_tokenizer()).unwrap();
-    Model::from_spec(spec.clone(), Some(tokenizer), device, LoadOptions { sessions: 6 }, &mut |_| ()).unwrap()
+    Model::from_spec(
+        spec.clone(),
+        Some(tokenizer),
+        device,
+        LoadOptions { sessions: 6, ..Default::default() },
+        &mut |_| (),
+    )
+    .unwrap()
 }
 
 fn prompt(n: usize, seed: u32) -> Vec<u32> {
@@ -145,7 +152,9 @@ fn the_tiny_checkpoints_on_the_kernels_of_gpus() {
         let ids = checkpoints::Expected::read(&dir).ids("input_ids");
         let spec = Spec::from_checkpoint(&Checkpoint::open(&dir).unwrap(), &mut |_, _| {}).unwrap();
         let spec = Arc::new(spec);
-        let mut runner = Runner::new(gpu.clone(), spec.clone(), GpuOptions { slots: 2 }, &mut |_, _| {}).unwrap();
+        let mut runner =
+            Runner::new(gpu.clone(), spec.clone(), GpuOptions { slots: 2, ..Default::default() }, &mut |_, _| {})
+                .unwrap();
         runner.stage().choose_for(Caps { software: false, ..gpu.caps().clone() });
         let prompts = [&ids[..], &ids[..5]];
         for (slot, prompt) in prompts.iter().enumerate() {
@@ -295,7 +304,8 @@ fn a_cache_that_finds_no_room_is_an_error_and_the_session_goes_on() {
         "attn": { "layers": [0], "num_heads": 16 } }"#;
     let spec = Arc::new(Spec::random(config, 1).unwrap());
     let device = Device::Gpu(devices::default_limits().clone());
-    let model = Model::from_spec(spec, None, &device, LoadOptions { sessions: 1 }, &mut |_| ()).unwrap();
+    let model =
+        Model::from_spec(spec, None, &device, LoadOptions { sessions: 1, ..Default::default() }, &mut |_| ()).unwrap();
     let mut session = model.session().unwrap();
     session.feed(&[1, 2, 3]).unwrap();
     let before = session.logits().unwrap();

@@ -268,7 +268,7 @@ fn a_batch_equals_its_sessions_alone() {
         let model = Model::load(
             &deltanet::checkpoint::Checkpoint::open(expected::demo_directory()).unwrap(),
             &device,
-            LoadOptions { sessions: 8 },
+            LoadOptions { sessions: 8, ..LoadOptions::default() },
             &mut |_| (),
         )
         .unwrap();
