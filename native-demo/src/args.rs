@@ -51,10 +51,16 @@ pub(crate) struct ModelArgs {
 /// How tokens are drawn, and when it ends.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunArgs {
-    /// The text to continue; read from standard input when absent.
+    /// The text to continue; read from standard input when absent (with --resume: nothing is added).
     pub(crate) prompt: Option<String>,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    /// Go on from a saved session: one of --save, or one that the web page saved.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Save the session at the end: text and memory, for --resume or the web page.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
     /// Most tokens to generate.
     #[arg(long, allow_negative_numbers = true, value_name = "N", default_value_t = 256, value_parser = parse::<u32>)]
     pub(crate) max_tokens: u32,

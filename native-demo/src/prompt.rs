@@ -31,9 +31,12 @@ pub(crate) fn read(argument: Option<&str>) -> Result<String> {
 
 /// A file's whole text.
 pub(crate) fn file(path: &Path) -> Result<String> {
-    let name = path.display().to_string();
-    let bytes = std::fs::read(path).with_context(|| name.clone())?;
-    utf8(bytes, &name)
+    utf8(bytes(path)?, &path.display().to_string())
+}
+
+/// A file's bytes.
+pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| path.display().to_string())
 }
 
 fn utf8(bytes: Vec<u8>, source: &str) -> Result<String> {

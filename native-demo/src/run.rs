@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, stdout};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use deltanet::LoadOptions;
 use deltanet::session::{Finish, GenerateOptions};
 use serde::Serialize;
@@ -17,14 +17,21 @@ use crate::prompt;
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     // Everything that can be wrong with the input comes before the slow parts.
-    let prompt = prompt::read(args.prompt.as_deref())?;
+    let saved = args.resume.as_deref().map(prompt::bytes).transpose()?;
+    let prompt = match (&args.prompt, &saved) {
+        (None, Some(_)) => String::new(),
+        (argument, _) => prompt::read(argument.as_deref())?,
+    };
     let interrupt = Interrupt::watch();
     let loaded = load(&args.model, LoadOptions { sessions: 1, ..Default::default() })?;
     let seed = args.seed.unwrap_or_else(any_seed);
 
     let mut session = loaded.model.session()?;
+    if let (Some(bytes), Some(path)) = (&saved, &args.resume) {
+        session.restore(bytes).with_context(|| path.display().to_string())?;
+    }
     let start = Instant::now();
-    let prompt_tokens = session.feed_text(&prompt)?;
+    let prompt_tokens = if saved.is_some() && prompt.is_empty() { 0 } else { session.feed_text(&prompt)? };
     session.synchronize()?;
     let prefill = start.elapsed();
 
@@ -59,7 +66,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if finish.is_some() {
         writer.text(generation.tail())?;
     }
+    drop(generation);
     let decode = start.elapsed();
+    if let Some(path) = &args.save {
+        std::fs::write(path, session.save()?).with_context(|| path.display().to_string())?;
+    }
 
     let summary = Summary {
         model: loaded.name.clone(),

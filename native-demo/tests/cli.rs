@@ -50,6 +50,14 @@ fn refused(words: &[&str], out: &Output) -> String {
     message.to_string()
 }
 
+/// Exit code 2 with the error as the last line: it came up when the model was loaded already, and that was told.
+fn refused_after_loading(words: &[&str]) -> String {
+    let out = deltanet(words).output().unwrap();
+    assert_eq!(out.status.code(), Some(2), "{words:?}");
+    assert_eq!(text(&out.stdout), "", "{words:?}");
+    text(&out.stderr).lines().last().unwrap_or_default().to_string()
+}
+
 const STORY: [&str; 8] = ["Once upon a time", "--device", "cpu", "--max-tokens", "24", "--seed", "5", "--json"];
 
 fn tokens(lines: &str) -> Vec<Value> {
@@ -118,6 +126,24 @@ fn a_stop_string_is_not_shown() {
     let (cut, stderr) = ok(&words);
     assert_eq!(cut.trim_end(), whole[..whole.find(word).unwrap()].trim_end());
     assert!(stderr.contains("stop"), "{stderr}");
+}
+
+#[test]
+fn a_saved_session_goes_on_as_if_nothing_had_been() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("story.deltanet");
+    let file = file.to_str().unwrap();
+    let words = |n: &'static str| ["--device", "cpu", "--seed", "5", "--max-tokens", n];
+    let whole = ok(&[&["Once upon a time"], &words("24")[..]].concat()).0;
+    let first = ok(&[&["Once upon a time", "--save", file], &words("10")[..]].concat()).0;
+    let rest = ok(&[&["--resume", file], &words("14")[..]].concat()).0;
+    assert_eq!(format!("{}{rest}", first.trim_end_matches('\n')), whole);
+
+    let other = ["x", "--resume", "models/stories-17m/config.json", "--device", "cpu"];
+    let error = refused_after_loading(&other);
+    assert!(error.contains("config.json") && error.contains("not a saved session"), "{error}");
+    let missing = ["x", "--resume", "no/such.file"];
+    assert!(refused(&missing, &deltanet(&missing).output().unwrap()).contains("no/such.file"));
 }
 
 #[test]
