@@ -140,6 +140,16 @@ impl Model {
         Ok(Self { inner: Arc::new(inner) })
     }
 
+    /// Compiles ahead of time what a short prompt and a single session's decoding need, and waits until the device has
+    /// taken the model in: in a browser, a device that has no room says so only then.
+    pub async fn prepare_async(&self) -> Result<()> {
+        let session = self.session()?;
+        if let Runner::Gpu(runner) = &mut *self.runner() {
+            runner.prepare()?;
+        }
+        session.state_async().await.map(drop)
+    }
+
     /// A new, empty session.
     ///
     /// # Errors

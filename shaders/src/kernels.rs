@@ -16,6 +16,9 @@ macro_rules! files {
             }
         }
 
+        /// Files that kernels import.
+        pub(crate) const SHARED: &[&str] = &[$($shared,)*];
+
         /// The text of a shader file.
         pub(crate) fn file(path: &str) -> Option<&'static str> {
             match path {

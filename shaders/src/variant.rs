@@ -1,6 +1,6 @@
 //! A shader variant: one kernel file, specialised by text.
 
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, SHARED, file};
 use crate::preprocess::{PreprocessError, preprocess};
 
 /// Optional device features that a variant uses. A base variant uses none.
@@ -94,6 +94,30 @@ impl Variant {
         }
         s
     }
+    /// The whole variant as one line, which [`Variant::from_line`] reads: its label, then its features.
+    pub fn line(&self) -> String {
+        let f = self.features;
+        let marks = [(f.f16, " +f16"), (f.subgroups, " +subgroups"), (f.cooperative_matrix, " +coop")];
+        marks.iter().filter(|(on, _)| *on).fold(self.label(), |line, (_, mark)| line + mark)
+    }
+    /// The variant that a line names; `None` for a kernel or a name that no shader has.
+    pub fn from_line(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let path = words.next()?;
+        let mut variant = Self::new(*Kernel::ALL.iter().find(|k| k.path() == path)?);
+        for word in words {
+            match word {
+                "+f16" => variant.features.f16 = true,
+                "+subgroups" => variant.features.subgroups = true,
+                "+coop" => variant.features.cooperative_matrix = true,
+                _ => match word.split_once('=') {
+                    Some((name, value)) => variant.consts.push((known_name(name)?, value.parse().ok()?)),
+                    None => variant.flags.push(known_name(word)?),
+                },
+            }
+        }
+        Some(variant)
+    }
     /// The complete WGSL text and its bindings.
     pub fn source(&self) -> Result<Source, PreprocessError> {
         let body = preprocess(self.kernel.path(), &self.consts, &self.flags)?;
@@ -112,6 +136,12 @@ impl Variant {
         let bindings = bindings(self.kernel.path(), &wgsl)?;
         Ok(Source { wgsl, bindings })
     }
+}
+
+/// A name as it stands in a shader.
+fn known_name(name: &str) -> Option<&'static str> {
+    let texts = Kernel::ALL.iter().map(|k| k.path()).chain(SHARED.iter().copied()).filter_map(file);
+    texts.flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')).find(|word| *word == name)
 }
 
 /// Copies `body`, giving each `@binding(auto)` the next number in order of the text. Kernels whose buffers depend on

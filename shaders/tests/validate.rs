@@ -2,7 +2,7 @@
 //! the Rust side has them. No GPU involved.
 
 use deltanet_shaders::params::Field;
-use deltanet_shaders::{Access, Shipped, shipped};
+use deltanet_shaders::{Access, Shipped, Variant, shipped};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
 fn capabilities(s: &Shipped) -> Capabilities {
@@ -139,6 +139,16 @@ fn every_shipped_variant_is_valid() {
         all.iter().filter_map(|s| check(s).err().map(|e| format!("{}: {e}", s.variant.label()))).collect();
     assert!(failures.is_empty(), "{} of {} variants:\n{}", failures.len(), all.len(), failures.join("\n"));
     println!("{} variants", all.len());
+}
+
+#[test]
+fn a_variant_survives_its_line() {
+    for s in shipped() {
+        assert_eq!(Variant::from_line(&s.variant.line()).as_ref(), Some(&s.variant), "{}", s.variant.line());
+    }
+    for line in ["", "no/such_kernel", "delta/step NO_SUCH_NAME=4", "delta/step K=four", "delta/step K=-1"] {
+        assert_eq!(Variant::from_line(line), None, "{line:?}");
+    }
 }
 
 #[test]

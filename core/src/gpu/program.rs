@@ -124,6 +124,27 @@ fn pipeline(gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {
     Ok(lock().entry(variant.clone()).or_insert(made).clone())
 }
 
+impl Gpu {
+    /// The kernels compiled so far, one a line, in an order that does not depend on when: for [`Gpu::prepare`].
+    pub fn kernels(&self) -> String {
+        let compiled = self.pipelines().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines: Vec<String> = compiled.keys().map(Variant::line).collect();
+        lines.sort();
+        lines.join("\n")
+    }
+
+    /// Compiles kernels ahead of need, such as those that [`Gpu::kernels`] named on an earlier start, with the same
+    /// version and the same [`Caps`](super::Caps): while the weights of a model are still on their way. Lines that
+    /// name none are left out. Returns how many there are now.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] for what the driver refuses.
+    pub fn prepare(&self, kernels: &str) -> Result<usize> {
+        kernels.lines().filter_map(Variant::from_line).try_for_each(|v| pipeline(self, &v).map(drop))?;
+        Ok(self.pipelines().lock().unwrap_or_else(PoisonError::into_inner).len())
+    }
+}
+
 impl Program {
     /// Compiles `dispatches` over the table `buffers`. Pipelines are made in parallel where threads exist, and kept
     /// by the device for the next program.

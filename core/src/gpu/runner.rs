@@ -387,6 +387,16 @@ impl Runner {
         }
     }
 
+    /// Compiles what a short prompt and a single session's decoding need, ahead of both.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] and [`Error::Gpu`] as for the plans themselves.
+    pub fn prepare(&mut self) -> Result<()> {
+        self.ensure((PlanKind::Prefill, bucket(&PREFILL_ROWS, 8)))?;
+        self.ensure((PlanKind::Decode, 1))?;
+        self.ensure_draw(1)
+    }
+
     /// Compiles the plan for `key` unless that has been done.
     fn ensure(&mut self, key: (PlanKind, usize)) -> Result<()> {
         if self.plans.contains_key(&key) {
