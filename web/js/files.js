@@ -6,7 +6,7 @@ const WEIGHTS = "model.safetensors";
 const INDEX = "model.safetensors.index.json";
 const OPTIONAL = ["tokenizer.json", "generation_config.json"];
 /** What a checkpoint may consist of; other files of a folder are left alone. */
-const WANTED = /(^|[\\/])(config\.json|generation_config\.json|tokenizer\.json|[^\\/]*\.safetensors(\.index\.json)?)$/;
+const WANTED = /^(config\.json|generation_config\.json|tokenizer\.json|.*\.safetensors(\.index\.json)?)$/;
 
 const failure = (code, message) => Object.assign(new Error(message), { name: "DeltanetError", code });
 
@@ -82,11 +82,20 @@ class Meter {
   }
 }
 
+/** The files beside the uppermost config.json. */
 function local(files) {
-  const wanted = files.filter(({ name }) => WANTED.test(name));
-  if (!wanted.some(({ name }) => /(^|[\\/])config\.json$/.test(name))) {
+  const all = files.map(({ name, blob }) => {
+    const [, folder, file] = /^(.*[\\/])?([^\\/]*)$/.exec(name);
+    return { folder: folder ?? "", name: file, blob };
+  });
+  const config = all.filter(({ name }) => name === "config.json").sort((a, b) => a.folder.length - b.folder.length)[0];
+  if (!config) {
     throw failure("format", "config.json: not found; a model is a folder with config.json and model.safetensors");
   }
+  const beside = all.filter(({ folder, name }) => folder === config.folder && WANTED.test(name));
+  // One file of weights needs no others; shards may have any names.
+  const whole = beside.some(({ name }) => name === WEIGHTS);
+  const wanted = beside.filter(({ name }) => !whole || name === WEIGHTS || !name.includes(".safetensors"));
   return wanted.map(({ name, blob }) => ({
     name,
     size: blob.size,

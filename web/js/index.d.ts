@@ -12,7 +12,7 @@ export type Source =
 export type Device = "auto" | "gpu" | "cpu";
 
 export interface Progress {
-  stage: "downloading" | "reading" | "checking" | "uploading";
+  stage: "downloading" | "reading" | "checking" | "uploading" | "compiling";
   /** Bytes. */
   done: number;
   /** Bytes. */
@@ -171,8 +171,11 @@ export interface Session {
   decode(tokens: ArrayLike<number>): Promise<string>;
   /** The text that each token completes. */
   pieces(tokens: ArrayLike<number>): Promise<string[]>;
-  /** Shows the state on a canvas element, which belongs to the Worker from then on. */
-  view(canvas: HTMLCanvasElement): Promise<View>;
+  /**
+   * Shows the state on a canvas element, which belongs to the Worker from then on. `direct`: the GPU draws on the canvas
+   * itself (else its pixels are copied there); default true on a real GPU.
+   */
+  view(canvas: HTMLCanvasElement, options?: { direct?: boolean }): Promise<View>;
   /** A lost device is opened again and the session goes on; this tells of it. Returns what ends the telling. */
   onDevice(listener: (event: DeviceEvent) => void): () => void;
   /** Frees the session, and the model with its last one. Returns the bytes of GPU memory still in use. */
@@ -250,6 +253,8 @@ export const storage: {
 export const debug: {
   /** Bytes in GPU buffers that are alive. */
   liveBytes(): Promise<number>;
+  /** Bytes of the module's memory, which never shrinks. */
+  moduleBytes(): Promise<number>;
   loseDevice(): Promise<void>;
 };
 

@@ -175,10 +175,10 @@ export class Session {
   }
 
   /** Gives a canvas element to the Worker, which draws the state on it. */
-  async view(canvas) {
+  async view(canvas, { direct } = {}) {
     const offscreen = canvas.transferControlToOffscreen();
     const bgra = navigator.gpu?.getPreferredCanvasFormat() === "bgra8unorm";
-    return new View(await call("attach", { canvas: offscreen, bgra }, [offscreen]), this.#id);
+    return new View(await call("attach", { canvas: offscreen, bgra, direct }, [offscreen]), this.#id);
   }
   get [Symbol.toStringTag]() {
     return "Session";
@@ -318,6 +318,7 @@ export const storage = {
 /** For tests and curious readers. */
 export const debug = {
   liveBytes: () => call("liveBytes", {}),
+  moduleBytes: () => call("moduleBytes", {}),
   loseDevice: () => call("loseDevice", {}),
 };
 

@@ -5,13 +5,15 @@ import { collect } from "./files.js";
 import { Moved, answer } from "./rpc.js";
 import * as store from "./store.js";
 
+let memory;
+
 /** Instantiates the module: streamed in browsers, read from disk in Node. */
 async function instantiate() {
   if (typeof process === "object" && process.versions?.node) {
     const { readFile } = await import("node:fs/promises");
-    await init({ module_or_path: await readFile(new URL("./pkg/deltanet_web_bg.wasm", import.meta.url)) });
+    ({ memory } = await init({ module_or_path: await readFile(new URL("./pkg/deltanet_web_bg.wasm", import.meta.url)) }));
   } else {
-    await init();
+    ({ memory } = await init());
   }
   return new Engine();
 }
@@ -28,7 +30,9 @@ const pause = (() => {
   });
 })();
 
+/** From picture to picture of the state, at least. */
 const FRAME_MS = 33;
+const SOFTWARE_FRAME_MS = 500;
 
 export function serve(port) {
   let engine;
@@ -112,8 +116,11 @@ export function serve(port) {
       const progress = (data) => tell("progress", { load, ...data });
       try {
         const engine = await ready();
-        // The device opens while the weights arrive; if it fails, `finish` says so.
-        engine.open(options.device).catch(() => {});
+        // The device opens while the weights arrive, and compiles what this model needed last time; if it fails,
+        // `finish` says so.
+        const opening = engine.open(options.device)
+          .then(async () => engine.prepare(await store.recall(source.url)))
+          .catch(() => {});
         const loader = engine.loader();
         try {
           await collect(source, options, loader, progress, abort.signal);
@@ -122,7 +129,9 @@ export function serve(port) {
           loader.free();
           throw error;
         }
+        await opening;
         const raw = await loader.finish(options, (stage, done, total) => progress({ stage, done, total }));
+        if (options.store !== false) store.remember(source.url, engine.kernels());
         const model = { id: next++, raw, sessions: new Set() };
         models.set(model.id, model);
         const session = addSession(model, raw.session());
@@ -156,13 +165,14 @@ export function serve(port) {
       runs.set(run, state);
       let left = options.maxTokens ?? 256;
       let drawn = 0;
-      const work = async ({ raw, id }) => {
+      const work = async ({ raw, id, model }) => {
+        const frame = model.raw.onSoftware() ? SOFTWARE_FRAME_MS : FRAME_MS;
         if (state.stopped) return { finish: "cancelled", endToken: null, tail: "" };
         return raw.generate({ ...options, maxTokens: left }, async (tokens, logprobs, texts) => {
           left -= tokens.length;
           state.credit -= 1;
           tell("pieces", { run, tokens, logprobs, texts }, [tokens.buffer, logprobs.buffer]);
-          if (performance.now() - drawn >= FRAME_MS) {
+          if (performance.now() - drawn >= frame) {
             drawn = performance.now();
             await redraw(id);
           }
@@ -225,9 +235,9 @@ export function serve(port) {
       return (await ready()).liveBytes();
     },
 
-    async attach({ canvas, bgra }) {
+    async attach({ canvas, bgra, direct }) {
       await ready();
-      const easel = { canvas, bgra, raw: undefined, session: 0, options: {} };
+      const easel = { canvas, bgra, direct, raw: undefined, session: 0, options: {} };
       const id = next++;
       easels.set(id, easel);
       return id;
@@ -249,6 +259,10 @@ export function serve(port) {
     },
 
     liveBytes: async () => (await ready()).liveBytes(),
+    moduleBytes: async () => {
+      await ready();
+      return memory.buffer.byteLength;
+    },
     loseDevice: async () => (await ready()).loseDevice(),
     stored: () => store.list(),
     forget: ({ key }) => store.remove(key),
@@ -266,7 +280,9 @@ export function serve(port) {
     if (!session || !width || !height) return;
     if (canvas.width !== width) canvas.width = width;
     if (canvas.height !== height) canvas.height = height;
-    if (session.model.raw.onGpu()) {
+    const { raw } = session.model;
+    // Where a program imitates the GPU, browsers bring its canvases to the screen slowly, and Firefox may even crash.
+    if (raw.onGpu() && (easel.direct ?? !raw.onSoftware())) {
       easel.raw ??= new Easel(canvas, easel.bgra);
       easel.raw.draw(session.painter, width, height, options);
     } else {

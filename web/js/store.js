@@ -2,6 +2,7 @@
 //
 //   deltanet-v1/<hash of the folder's address>/index.json   {url, used, files: {name: {size, version, done}}}
 //                                             /<name>       its bytes, or the first part of them
+//              /kernels-<hash of the address>                 what was compiled for the model
 //
 // Everything here is best effort: where there is no storage, or not enough, models load without it.
 
@@ -248,6 +249,30 @@ async function listShelves() {
     // No storage, nothing stored.
   }
   return shelves;
+}
+
+/** What `remember` kept of a model's address, or "". */
+export async function recall(url) {
+  try {
+    const handle = await (await root(false)).getFileHandle(`kernels-${await keyOf(url)}`);
+    return await (await handle.getFile()).text();
+  } catch {
+    return "";
+  }
+}
+
+/** Keeps a little text with a model's address: what was compiled for it. */
+export async function remember(url, text) {
+  if (!url || (await recall(url)) === text) return;
+  try {
+    const handle = await (await root(true)).getFileHandle(`kernels-${await keyOf(url)}`, { create: true });
+    const access = await handle.createSyncAccessHandle();
+    access.truncate(0);
+    access.write(new TextEncoder().encode(text), { at: 0 });
+    access.close();
+  } catch {
+    // It is compiled later, then.
+  }
 }
 
 /** Models that are stored: `{key, url, used, bytes}`. */

@@ -26,6 +26,8 @@ export const app = {
   session: undefined,
   /** The generation under way. */
   run: undefined,
+  /** Something else uses the session; it takes a moment. */
+  busy: false,
   /** The state before the last part was written: `{length, bytes, prompt}`. */
   before: undefined,
   /** What was loaded, or is to be. */
@@ -35,17 +37,18 @@ export const app = {
 
 /** Makes the buttons say what can be done now. */
 export function update() {
-  const [busy, some] = [Boolean(app.run), story.length > 0];
+  const [writing, some] = [Boolean(app.run), story.length > 0];
+  const busy = writing || app.busy;
   const go = $("go");
-  go.disabled = !app.session;
-  go.textContent = busy ? "Stop" : !some ? "Tell the story" : $("prompt").value.trim() ? "Add and go on" : "Go on";
+  go.disabled = !app.session || (app.busy && !writing);
+  go.textContent = writing ? "Stop" : !some ? "Tell the story" : $("prompt").value.trim() ? "Add and go on" : "Go on";
   $("again").disabled = busy || !app.before;
   $("copy").disabled = !some;
   $("fresh").disabled = busy || !some;
   $("save").disabled = busy || !some;
   $("open").disabled = busy || !app.session;
-  $("prompt").placeholder = some ? "Add words of your own, or just go on" : OPENINGS[0];
-  story.busy(busy);
+  $("prompt").placeholder = some ? "Your words, or just go on" : OPENINGS[0];
+  story.busy(writing);
 }
 
 /** What helps against an error is for the part that loads models to say. */
@@ -58,10 +61,15 @@ export function failed(error) {
 
 /** Runs something that uses the session; shows what goes wrong, and how things are afterwards. */
 export async function guarded(work) {
+  if (app.busy) return;
+  app.busy = true;
+  update();
   try {
     await work();
   } catch (error) {
     failed(error);
+  } finally {
+    app.busy = false;
   }
   refresh();
 }

@@ -49,21 +49,23 @@ addEventListener("drop", async (event) => {
   event.preventDefault();
   dragging = 0;
   $("drop").hidden = true;
-  const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+  // Folders must be asked for at once: a moment later the event holds nothing any more.
+  const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.() ?? item.getAsFile?.()).filter(Boolean);
   const files = (await Promise.all(entries.map(filesOf))).flat();
-  if (files.length === 1 && !/\.(json|safetensors)$/.test(files[0].name)) openStory(files[0]);
+  if (files.length === 1 && !/\.(json|safetensors)$/.test(files[0].name)) openStory(files[0].data);
   else if (files.length > 0) start(files, app.device);
 });
 
-/** The files of a dropped file or folder. */
+/** The files of what was dropped, `{name, data}` with paths for names. */
 async function filesOf(entry) {
-  if (entry.isFile) return [await new Promise((resolve, reject) => entry.file(resolve, reject))];
+  if (entry instanceof File) return [{ name: entry.name, data: entry }];
+  if (entry.isFile) return [{ name: entry.fullPath, data: await new Promise((resolve, reject) => entry.file(resolve, reject)) }];
   const reader = entry.createReader();
   const found = [];
   for (;;) {
     const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
     if (some.length === 0) break;
-    found.push(...some.filter((e) => e.isFile));
+    found.push(...some);
   }
   return (await Promise.all(found.map(filesOf))).flat();
 }

@@ -10,6 +10,7 @@ const STAGES = {
   reading: "Reading the model",
   checking: "Checking the model",
   uploading: "Handing it to the graphics processor",
+  compiling: "Preparing the graphics processor",
 };
 
 export async function start(source, device) {
@@ -66,6 +67,11 @@ remedies.of = (error) => {
 function showProgress({ stage, done, total, bytesPerSecond }) {
   const bar = $("bar");
   bar.max = Math.max(total, 1);
+  if (stage === "compiling") {
+    bar.removeAttribute("value");
+    $("loading-text").textContent = STAGES[stage];
+    return;
+  }
   bar.value = done;
   const speed = bytesPerSecond > 0 ? ` · ${bytes(bytesPerSecond)}/s` : "";
   $("loading-text").textContent = `${STAGES[stage]}: ${bytes(done)} of ${bytes(total)}${speed}`;
@@ -76,13 +82,7 @@ function showModel() {
   const where = info.engine === "gpu" ? "graphics processor" : "processor";
   $("device").textContent = `${inWords(info.parameters)} parameters on this ${where}`;
   $("device").title = info.device;
-  if (info.engine === "cpu" && info.note && app.device === "auto") {
-    messages.show({
-      title: "Running on the processor.",
-      text: "This browser offers no graphics processor that can take the model, so the same model runs in WebAssembly, more slowly. Recent versions of Chrome, Edge, Safari and Firefox have WebGPU.",
-      detail: info.note,
-    });
-  }
+  if (info.engine === "cpu" && info.note) messages.show({ ...messages.onProcessor(info.note), detail: info.note });
   if (!info.hasTokenizer) {
     messages.show({
       title: "This model has no tokenizer.",

@@ -60,6 +60,21 @@ export function showError(error, actions = {}) {
 /** Whether the CPU engine may help against an error. */
 export const cpuMayHelp = (error) => WORDS[error?.code]?.cpu === true;
 
+/** Why the processor took over, from the engine's note. */
+export function onProcessor(note) {
+  const title = "Running on the processor.";
+  const slower = "The same model runs in WebAssembly instead, more slowly.";
+  if (!navigator.gpu) {
+    const safe = globalThis.isSecureContext ? "" : " It is offered on https and localhost only.";
+    return { title, text: `This browser has no WebGPU, or it is switched off.${safe} ${slower} Recent versions of Chrome, Edge, Safari and Firefox have it.` };
+  }
+  if (/software adapter/.test(note)) return { title, text: `This browser's WebGPU has no graphics processor behind it, only a program that imitates one. ${slower}` };
+  if (/memory/.test(note)) return { title, text: `The graphics processor has too little free memory for this model. ${slower} Closing other tabs may help.` };
+  if (/needs .*the device has/.test(note)) return { title, text: `The graphics processor is too small for this model. ${slower}` };
+  if (/no adapter/.test(note)) return { title, text: `This browser offers no graphics processor to web pages. ${slower}` };
+  return { title, text: `The graphics processor could not be used. ${slower}` };
+}
+
 /** Shows a message in place of the last one. */
 export function show({ title, text, detail, actions = {} }) {
   const box = $("message");

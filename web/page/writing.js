@@ -6,7 +6,7 @@ import { OPENINGS, app, failed, guarded, label, memory, places, refresh, setting
 
 /** Writes on: first the reader's words, if any, then the model's. */
 export async function write(prompt, options = settings.next()) {
-  if (app.run || !app.session) return;
+  if (app.run || app.busy || !app.session) return;
   messages.hide();
   closePlace();
   $("welcome").hidden = true;
@@ -52,7 +52,8 @@ async function generate(options) {
 }
 
 function showSpeed(count, milliseconds) {
-  if (milliseconds > 0) $("speed").textContent = `${number((1000 * count) / milliseconds)} tokens/s`;
+  const rate = (1000 * count) / milliseconds;
+  if (milliseconds > 0) $("speed").textContent = `${number(rate, rate < 10 ? 1 : 0)} tokens/s`;
 }
 
 /** Returns to the first `length` tokens, by the nearest state that is kept. */
@@ -81,6 +82,7 @@ $("composer").onsubmit = (event) => {
     app.run.stop();
     return;
   }
+  if (app.busy || !app.session) return;
   const box = $("prompt");
   const prompt = box.value || (story.length === 0 ? box.placeholder : "");
   box.value = "";

@@ -51,6 +51,30 @@ impl Engine {
         Ok(describe(&self.device(&options::device(device.as_deref())?).await?))
     }
 
+    /// What was compiled for the GPU so far, as text for [`Engine::prepare`]; empty without one.
+    #[must_use]
+    pub fn kernels(&self) -> String {
+        match &self.devices.borrow().gpu {
+            Some(Device::Gpu(gpu)) => format!("{}\n{}", stamp(gpu), gpu.kernels()),
+            _ => String::new(),
+        }
+    }
+
+    /// Compiles what an earlier visit compiled, while the model is on its way. Text of another version or of another
+    /// kind of device is left alone.
+    ///
+    /// # Errors
+    /// The GPU refuses.
+    pub fn prepare(&self, kernels: &str) -> Result<()> {
+        if let Some(Device::Gpu(gpu)) = &self.devices.borrow().gpu
+            && let Some((first, rest)) = kernels.split_once('\n')
+            && first == stamp(gpu)
+        {
+            gpu.prepare(rest)?;
+        }
+        Ok(())
+    }
+
     /// Bytes in GPU buffers that this engine made and that are alive.
     #[wasm_bindgen(js_name = liveBytes)]
     #[must_use]
@@ -99,6 +123,11 @@ impl Engine {
         }
         Ok(device)
     }
+}
+
+/// What decides which kernels are chosen.
+fn stamp(gpu: &deltanet::gpu::Gpu) -> String {
+    format!("{} {:?}", env!("CARGO_PKG_VERSION"), gpu.caps())
 }
 
 /// Engine and device in words. Browsers often keep the adapter's name to themselves.

@@ -88,15 +88,18 @@ impl Loader {
         let sessions = options::whole(&options, "sessions", 1.0)?;
         let mut load = LoadOptions::default();
         load.sessions = sessions.map_or(load.sessions, options::clamp);
+        let tell = |stage: &str, done: u64, total: u64| {
+            if let Some(f) = &on_progress {
+                // Whoever watches may fail; loading goes on.
+                let _ = f.call3(&JsValue::NULL, &stage.into(), &(done as f64).into(), &(total as f64).into());
+            }
+        };
         let mut progress = |p: Progress| {
             let stage = match p.stage {
                 Stage::Checking => "checking",
                 Stage::Uploading => "uploading",
             };
-            if let Some(f) = &on_progress {
-                // Whoever watches may fail; loading goes on.
-                let _ = f.call3(&JsValue::NULL, &stage.into(), &(p.done as f64).into(), &(p.total as f64).into());
-            }
+            tell(stage, p.done, p.total);
         };
         for file in &self.files {
             if file.bytes.len() != file.size {
@@ -108,6 +111,13 @@ impl Loader {
         let checkpoint = Checkpoint::from_files(files)?;
         let device = self.engine.device(&request).await?;
         let model = match Model::load(&checkpoint, &device, load, &mut progress) {
+            Ok(model) if matches!(device, Device::Gpu(_)) => {
+                tell("compiling", 0, 1);
+                model.prepare_async().await.map(|()| model)
+            }
+            other => other,
+        };
+        let model = match model {
             Err(e) if request == DeviceRequest::Auto && cpu_may_help(&e) => {
                 let cpu = Device::Cpu { threads: None, note: Some(e.to_string()) };
                 Model::load(&checkpoint, &cpu, load, &mut progress)?

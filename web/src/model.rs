@@ -10,7 +10,7 @@ use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::engine::{Engine, describe};
-use crate::error::Result;
+use crate::error::{Result, cpu_may_help};
 use crate::options::set;
 use crate::session::WebSession;
 
@@ -81,6 +81,13 @@ impl LoadedModel {
         matches!(self.cell.model().device(), Device::Gpu(_))
     }
 
+    /// Whether that is a program that imitates one: pictures cost much there.
+    #[wasm_bindgen(js_name = onSoftware)]
+    #[must_use]
+    pub fn on_software(&self) -> bool {
+        matches!(self.cell.model().device(), Device::Gpu(gpu) if gpu.caps().software)
+    }
+
     /// Token ids of a text, without the token that begins a text.
     ///
     /// # Errors
@@ -112,14 +119,23 @@ impl LoadedModel {
         Ok(pieces)
     }
 
-    /// Puts the model on a device that is opened anew, after the first one was lost. Sessions follow with
-    /// [`WebSession::refeed`].
+    /// Puts the model on a device that is opened anew, after the first one was lost; on the CPU when there is none
+    /// any more. Sessions follow with [`WebSession::refeed`].
     pub async fn reopen(&self) -> Result<()> {
         let old = self.cell.model();
-        let device = self.cell.engine.device(&self.cell.request).await?;
         // The weights are shared with the old model, not copied.
         let spec = Arc::new(old.spec().clone());
-        let model = Model::from_spec(spec, old.tokenizer().cloned(), &device, self.cell.load, &mut |_| ())?;
+        let on = |device: &Device| {
+            Model::from_spec(spec.clone(), old.tokenizer().cloned(), device, self.cell.load, &mut |_| ())
+        };
+        let model = match self.cell.engine.device(&self.cell.request).await {
+            Ok(device) => on(&device),
+            Err(e) => Err(e.0),
+        };
+        let model = match model {
+            Err(e) if cpu_may_help(&e) => on(&Device::Cpu { threads: None, note: Some(e.to_string()) })?,
+            other => other?,
+        };
         *self.cell.model.borrow_mut() = model;
         Ok(())
     }

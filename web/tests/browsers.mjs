@@ -48,7 +48,7 @@ export function find(name) {
 }
 
 /** lavapipe's driver file on Linux. */
-function lavapipe() {
+export function lavapipe() {
   for (const folder of ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"]) {
     const file = existsSync(folder) && readdirSync(folder).find((f) => f.startsWith("lvp_icd"));
     if (file) return join(folder, file);
@@ -60,31 +60,31 @@ function lavapipe() {
  * Starts a browser with a fresh profile and opens a page that remembers what went wrong in it.
  *
  * @param {"chromium" | "firefox"} name
- * @param {{width?: number, height?: number}} [viewport]
+ * @param {{width?: number, height?: number, webgpu?: boolean}} [options] `webgpu: false`: as browsers were before it
  * @returns {Promise<{browser: import("puppeteer-core").Browser, page: import("puppeteer-core").Page,
  *   problems: string[], close: () => Promise<void>}>} `problems`: console errors and warnings, uncaught exceptions and
  *   requests to any other origin than the page's own.
  */
-export async function launch(name, viewport = {}) {
+export async function launch(name, { width = 1280, height = 800, webgpu = true } = {}) {
   const executablePath = find(name);
   if (!executablePath) throw new Error(`${name} is not installed`);
   const profile = mkdtempSync(join(tmpdir(), `deltanet-${name}-`));
-  const common = { executablePath, headless: true, userDataDir: profile, timeout: 120_000, protocolTimeout: 300_000 };
+  const common = { executablePath, headless: true, userDataDir: profile, timeout: 120_000, protocolTimeout: 300_000, dumpio: Boolean(process.env.DUMPIO) };
   const icd = lavapipe();
   const browser = await puppeteer.launch(
     name === "firefox"
       ? {
           ...common,
           browser: "firefox",
-          extraPrefsFirefox: FIREFOX_PREFS,
+          extraPrefsFirefox: { ...FIREFOX_PREFS, "dom.webgpu.enabled": webgpu },
           env: icd ? { ...process.env, VK_DRIVER_FILES: icd, VK_ICD_FILENAMES: icd } : process.env,
         }
-      : { ...common, args: CHROMIUM_FLAGS },
+      : { ...common, args: webgpu ? CHROMIUM_FLAGS : [...CHROMIUM_FLAGS, "--disable-blink-features=WebGPU"] },
   );
   const page = await browser.newPage();
   // A busy machine is no error.
   page.setDefaultTimeout(120_000);
-  await page.setViewport({ width: viewport.width ?? 1280, height: viewport.height ?? 800 });
+  await page.setViewport({ width, height });
   const problems = [];
   page.on("console", (m) => {
     if (["error", "warn", "warning"].includes(m.type())) problems.push(`console ${m.type()}: ${m.text()}`);

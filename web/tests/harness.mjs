@@ -30,7 +30,8 @@ export async function test(name, body) {
     return true;
   } catch (error) {
     counts.failed += 1;
-    console.log(`FAIL  ${name}: ${error.stack ?? error}`);
+    const where = String(error.stack).split("\n").filter((line) => line.includes(here) && !line.includes("node_modules"));
+    console.log([`FAIL  ${name}: ${error.message ?? error}`, ...where].join("\n"));
     return false;
   }
 }

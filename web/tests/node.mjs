@@ -18,15 +18,15 @@ export const filesOf = (folder) =>
 export async function node() {
   const { load, operators, shutdown } = await import(pathToFileURL(join(site, "js", "index.js")));
 
-  for (const c of cases()) {
-    await test(`node cpu: ${c.name}`, async () => {
-      let worst = 0;
+  await test(`node cpu: ${cases().length} golden cases of the operators`, async () => {
+    let worst = 0;
+    for (const c of cases()) {
       for (const form of ["recurrent", "chunk"]) {
         worst = Math.max(worst, compare(c, form, await operators[form](c.rule, { ...c.call, device: "cpu" })));
       }
-      return `within ${worst.toExponential(1)}`;
-    });
-  }
+    }
+    return `each within its tolerance, the worst ${worst.toExponential(1)}`;
+  });
 
   for (const name of ["fla-gated_deltanet-tiny", "fla-delta_net-tiny"]) {
     await test(`node cpu: logits of ${name}`, async () => {
@@ -109,6 +109,23 @@ export async function node() {
     assert(/^argument: temperature/.test(await code(session.generate("x", { temperature: -1 }).batches().next())), "temperature");
     await session.dispose();
     assert(/disposed/.test(await code(session.tokens())), "after dispose");
+  });
+
+  await test("node: the types name what there is", async () => {
+    const types = readFileSync(join(site, "js", "index.d.ts"), "utf8");
+    const package_ = await import(pathToFileURL(join(site, "js", "index.js")));
+    const named = (text, pattern) => [...text.matchAll(pattern)].map((m) => m[1]);
+    const exported = named(types, /^export (?:function|const) (\w+)/gm);
+    assert(exported.length >= 6, `exports: ${exported}`);
+    for (const name of exported) assert(package_[name] !== undefined, `${name} is not exported`);
+    const session = await load(filesOf(join(golden, "checkpoints", "fla-gated_deltanet-tiny")), { device: "cpu" });
+    const body = /export interface Session \{([^]*?)\n\}/.exec(types)[1];
+    const members = named(body, /^ {2}(?:readonly )?(\w+)[(:]/gm);
+    assert(members.length >= 15, `members: ${members}`);
+    for (const name of members) assert(session[name] !== undefined, `Session.${name} does not exist`);
+    const info = named(/export interface ModelInfo \{([^]*?)\n\}/.exec(types)[1], /^ {2}(\w+):/gm);
+    assertEqual(Object.keys(session.info).sort(), info.sort(), "ModelInfo");
+    await session.dispose();
   });
 
   shutdown();

@@ -5,19 +5,25 @@ import { join } from "node:path";
 import { find, names } from "./browsers.mjs";
 import { finish, site, skip } from "./harness.mjs";
 import { node } from "./node.mjs";
-import { packages, pages } from "./page.mjs";
+import { packages } from "./package.mjs";
+import { pages } from "./page.mjs";
+import { stories } from "./stories.mjs";
+import { trouble } from "./trouble.mjs";
 
 if (!existsSync(join(site, "index.html"))) {
   console.error("web/dist: expected a built site, got nothing (run `cargo xtask web`)");
   process.exit(2);
 }
-await node();
+// Words that name a browser leave the others alone.
+const words = process.argv.slice(2);
+const wanted = (name) => words.length === 0 || words.some((w) => w.startsWith(name) || !["node", ...names].some((n) => w.startsWith(n)));
+if (wanted("node")) await node();
 for (const name of names) {
+  if (!wanted(name)) continue;
   if (!find(name)) {
     skip(name, "not installed");
     continue;
   }
-  await pages(name);
-  await packages(name);
+  for (const suite of [pages, packages, stories, trouble]) await suite(name);
 }
 finish();

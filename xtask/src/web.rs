@@ -35,8 +35,8 @@ const WASM_OPT_FEATURES: [&str; 7] = [
 pub(crate) fn build(options: &Options) -> Result<PathBuf> {
     let toolchain = Toolchain::get(!options.no_setup)?;
     println!("==> module ({})", toolchain.name());
-    run(toolchain.cargo("build").args(["--release", "--locked", "-p", "deltanet-web"]))?;
-    let module = toolchain.target_dir().join("wasm32-unknown-unknown").join("release").join("deltanet_web.wasm");
+    run(toolchain.cargo("build").args(["--profile", "web", "--locked", "-p", "deltanet-web"]))?;
+    let module = toolchain.target_dir().join("wasm32-unknown-unknown").join("web").join("deltanet_web.wasm");
 
     let site = root().join("web").join("dist");
     let _ = fs::remove_dir_all(&site);

@@ -59,6 +59,9 @@ fn list(models: &Path) -> Result<()> {
 /// Endings of what counts as code.
 const CODE: [&str; 5] = ["html", "css", "js", "mjs", "wasm"];
 
+/// Most bytes of code that a browser may have to transfer.
+const MOST_PACKED: usize = 900_000;
+
 fn sizes(folder: &Path) -> Result<()> {
     let mut files = Vec::new();
     collect(folder, &mut files)?;
@@ -75,6 +78,9 @@ fn sizes(folder: &Path) -> Result<()> {
         packed += out.len();
     }
     println!("{:<40} {plain:>12} {packed:>12}", "in all");
+    if packed > MOST_PACKED {
+        bail!("a browser would transfer {packed} bytes of code: expected at most {MOST_PACKED}");
+    }
     Ok(())
 }
 

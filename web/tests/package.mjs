@@ -1,0 +1,131 @@
+// The JavaScript package inside a page of its own: numbers, operators, lifetimes. In every installed browser.
+
+import { join } from "node:path";
+import { launch } from "./browsers.mjs";
+import { cases, compare, pack, UNPACK } from "./goldens.mjs";
+import { assert, assertClose, assertEqual, demo, golden, serve, site, test, tests } from "./harness.mjs";
+import { readSafetensors } from "./safetensors.mjs";
+
+export async function packages(name) {
+  const server = await serve({ "/": site, "/golden/": golden, "/tests/": tests });
+  const { page, problems, close } = await launch(name);
+  const expected = readSafetensors(join(demo, "expected.safetensors"));
+  try {
+    await page.goto(`${server.url}js/example.html`);
+    await test(`${name}: the example of ten lines`, async () => {
+      await page.waitForFunction(() => document.getElementById("story").textContent.length > 60, { timeout: 120_000 });
+    });
+    await page.goto(`${server.url}tests/blank.html`);
+    problems.splice(0);
+
+    await test(`${name}: logits`, async () => {
+      let worst = 0;
+      for (let i = 0; i < 4; i++) {
+        const want = [...expected[`${i}.ids`].data];
+        const length = expected[`${i}.prompt_len`].data[0];
+        const [prompt, last] = await page.evaluate(async (all, n) => {
+          const { load } = await import("/js/index.js");
+          globalThis.session ??= await load("/models/stories-17m/files.json", { device: "gpu" });
+          await session.reset();
+          await session.feed(all.slice(0, n));
+          const first = [...(await session.logits())];
+          await session.feed(all.slice(n));
+          return [first, [...(await session.logits())]];
+        }, want, length);
+        worst = Math.max(worst, assertClose(prompt, expected[`${i}.logits_prompt`].data, 2e-5, `${i} logits_prompt`));
+        worst = Math.max(worst, assertClose(last, expected[`${i}.logits_last`].data, 2e-5, `${i} logits_last`));
+      }
+      await page.evaluate(() => session.dispose());
+      return `within ${worst.toExponential(1)}`;
+    });
+
+    await test(`${name}: ${cases().length} golden cases of the operators`, async () => {
+      let worst = 0;
+      for (const c of cases()) {
+        const got = await page.evaluate(async (rule, text, unpack) => {
+          const { operators } = await import("/js/index.js");
+          const call = { ...eval(unpack)(text), device: "gpu" };
+          const plain = ({ o, finalState, finalSums }) => ({ o: [...o], finalState: [...finalState], finalSums: [...finalSums] });
+          return { recurrent: plain(await operators.recurrent(rule, call)), chunk: plain(await operators.chunk(rule, call)) };
+        }, c.rule, pack(c.call), UNPACK);
+        for (const form of ["recurrent", "chunk"]) worst = Math.max(worst, compare(c, form, got[form]));
+      }
+      return `each within its tolerance, the worst ${worst.toExponential(1)}`;
+    });
+
+    await test(`${name}: the GPU's picture is that of its pixels`, async () => {
+      // Firefox on a software driver may crash when the GPU draws on a canvas itself.
+      const direct = name === "chromium";
+      const shades = await page.evaluate(async (direct) => {
+        const { load } = await import("/js/index.js");
+        const session = await load("/golden/checkpoints/fla-gated_deltanet-tiny/", { device: "gpu", store: false });
+        await session.feed([1, 2, 3]);
+        const shades = [];
+        for (const way of direct ? [true, false] : [false]) {
+          const canvas = document.createElement("canvas");
+          document.body.append(canvas);
+          const view = await session.view(canvas, { direct: way });
+          await view.show({ session, width: 64, height: 128 });
+          await new Promise((r) => setTimeout(r, 500));
+          const copy = Object.assign(document.createElement("canvas"), { width: 64, height: 128 }).getContext("2d");
+          copy.drawImage(canvas, 0, 0);
+          shades.push([...copy.getImageData(0, 0, 64, 128).data]);
+          await view.detach();
+        }
+        await session.dispose();
+        return shades;
+      }, direct);
+      for (const shade of shades) assert(new Set(shade).size > 20, `${new Set(shade).size} shades`);
+      const off = direct ? Math.max(...shades[0].map((x, i) => Math.abs(x - shades[1][i]))) : 0;
+      assert(off <= 2, `pixels differ by ${off}`);
+      problems.splice(0);
+    });
+
+    await test(`${name}: a lost device in mid-story`, async () => {
+      const want = [...expected["0.ids"].data];
+      const length = expected["0.prompt_len"].data[0];
+      const result = await page.evaluate(async (n) => {
+        const { debug, load } = await import("/js/index.js");
+        const session = await load("/models/stories-17m/files.json", { device: "gpu" });
+        const events = [];
+        session.onDevice(({ type }) => events.push(type));
+        const got = [];
+        for await (const { token } of session.generate("Once upon a time", { temperature: 0, maxTokens: n })) {
+          got.push(token);
+          if (got.length === 5) await debug.loseDevice();
+        }
+        const left = await session.dispose();
+        return { got, events, left };
+      }, 14);
+      assertEqual(result.events, ["lost", "recovered"], "events");
+      assertEqual(result.got, want.slice(length, length + 14), "tokens");
+      assertEqual(result.left, 0, "bytes left");
+      problems.splice(0);
+    });
+
+    await test(`${name}: a hundred rounds leave nothing behind`, async () => {
+      const result = await page.evaluate(async () => {
+        const { debug, load, open } = await import("/js/index.js");
+        await open("gpu");
+        // The module's memory, and this thread's where the browser tells.
+        const used = async () => (await debug.moduleBytes()) + (performance.memory?.usedJSHeapSize ?? 0);
+        const rounds = [];
+        let before;
+        for (let i = 0; i < 105; i++) {
+          if (i === 5) before = await used();
+          const session = await load("/golden/checkpoints/fla-gated_deltanet-tiny/", { device: "gpu", store: false });
+          for await (const _ of session.generate([1, 2, 3], { maxTokens: 4 }).batches());
+          rounds.push(await session.dispose());
+        }
+        return { rounds, growth: (await used()) - before };
+      });
+      assert(result.rounds.every((n) => n === 0), `live bytes: ${result.rounds}`);
+      assert(result.growth < 100 * 0.2e6, `the page grew by ${result.growth} bytes`);
+      problems.splice(0);
+      return `${(result.growth / 1e5).toFixed(1)} kB a round`;
+    });
+  } finally {
+    await close();
+    server.close();
+  }
+}
