@@ -127,6 +127,9 @@ pub(crate) struct CheckArgs {
     /// Largest difference of logits that passes, relative to the largest logit.
     #[arg(long, value_name = "X", default_value = "2e-5", value_parser = tolerance)]
     pub(crate) tolerance: f64,
+    /// First check every variant of the operators that the adapter can run, against the recurrence in f64.
+    #[arg(long)]
+    pub(crate) all_variants: bool,
     /// Print one JSON list.
     #[arg(long)]
     pub(crate) json: bool,
@@ -137,11 +140,14 @@ pub(crate) struct CheckArgs {
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    /// Run a fixed list of measurements, each held against a bar, instead of the parts.
+    #[arg(long, value_enum, conflicts_with = "only")]
+    pub(crate) suite: Option<Suite>,
     /// Run only these parts.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) only: Vec<Part>,
     /// Rules of the operator, or `all`.
-    #[arg(long, value_delimiter = ',', default_value = "gated_deltanet,deltanet")]
+    #[arg(long, value_delimiter = ',', default_value = "all")]
     pub(crate) rule: Vec<String>,
     /// Tokens of a chunkwise operator call.
     #[arg(long, value_name = "T", value_delimiter = ',', default_value = "1024", value_parser = sized::<1_048_576>)]
@@ -182,6 +188,13 @@ pub(crate) struct BenchArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A list of measurements.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suite {
+    /// What is expected of one H200.
+    H200,
 }
 
 /// A part of the benchmarks.

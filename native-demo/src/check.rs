@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::Exit;
 use crate::args::CheckArgs;
 use crate::check_ops;
+use crate::check_variants;
 use crate::find;
 use crate::interrupt::Interrupt;
 use crate::load::{describe_device, load_on};
@@ -46,11 +47,20 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
     let (mut got, mut want) = (model.session()?, reference.session()?);
 
     let mut lines = Vec::new();
+    if let (true, Device::Gpu(gpu)) = (args.all_variants, &device) {
+        check_variants::run(gpu, &mut |what, error| {
+            let line = Line { what, error, ok: error <= check_variants::TOLERANCE };
+            if !args.json {
+                show(&line)?;
+            }
+            lines.push(line);
+            Ok(!interrupt.pressed())
+        })?;
+    }
     let mut record = |what: String, error: f64| -> Result<()> {
         let line = Line { what, error, ok: error <= args.tolerance };
         if !args.json {
-            let mut out = stdout().lock();
-            writeln!(out, "{:<52} {:>9.1e}  {}", line.what, line.error, if line.ok { "ok" } else { "WRONG" })?;
+            show(&line)?;
         }
         lines.push(line);
         Ok(())
@@ -103,6 +113,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
         );
     }
     Ok(Exit::Done)
+}
+
+fn show(line: &Line) -> Result<()> {
+    let mut out = stdout().lock();
+    writeln!(out, "{:<70} {:>9.1e}  {}", line.what, line.error, if line.ok { "ok" } else { "WRONG" })?;
+    Ok(())
 }
 
 /// How far the logits of one session are from another's.

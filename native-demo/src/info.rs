@@ -8,7 +8,7 @@ use deltanet::checkpoint::Checkpoint;
 use deltanet::gpu::{self, AdapterSummary};
 use deltanet::model::Spec;
 use deltanet::plan::PlanKind;
-use deltanet::{Device, DeviceRequest};
+use deltanet::{Device, DeviceRequest, Rule};
 use serde_json::{Value, json};
 
 use crate::Exit;
@@ -79,7 +79,19 @@ fn print_adapter(out: &mut impl Write, index: usize, adapter: &AdapterSummary) -
         bytes(limits.max_storage_buffer_binding_size),
         bytes(limits.max_buffer_size),
     )?;
+    writeln!(out, "     operator  {} (head dims 128)", chunk_stages(adapter))?;
     Ok(())
+}
+
+/// The chunk stages of the delta rule that run there.
+fn chunk_stages(adapter: &AdapterSummary) -> String {
+    let caps = gpu::Caps {
+        software: adapter.info.device_type == gpu::wgpu::DeviceType::Cpu,
+        workgroup_bytes: adapter.limits.max_compute_workgroup_storage_size,
+        max_invocations: adapter.limits.max_compute_invocations_per_workgroup,
+        ..gpu::Caps::WEBGPU_DEFAULT
+    };
+    gpu::delta::describe_chunk(&Rule::GATED_DELTANET, 128, 128, &caps)
 }
 
 fn kind(adapter: &AdapterSummary) -> &'static str {
@@ -101,6 +113,7 @@ fn adapter_json(adapter: &AdapterSummary) -> Value {
         "kind": kind(adapter),
         "driver": format!("{} {}", info.driver, info.driver_info),
         "features": features,
+        "operator": chunk_stages(adapter),
         "max_invocations": limits.max_compute_invocations_per_workgroup,
         "workgroup_bytes": limits.max_compute_workgroup_storage_size,
         "storage_buffers": limits.max_storage_buffers_per_shader_stage,

@@ -54,7 +54,7 @@ pub fn padded(dim: u32) -> u32 {
 /// f32 elements of a chunk's `pair` block, see `delta/chunk/layout`.
 pub fn pair_words(chunk: u32, key_dim: u32, decay: Decay) -> u32 {
     let keeps = if decay == Decay::Channel { padded(key_dim) } else { 4 };
-    2 * chunk * chunk + 4 * chunk + keeps
+    3 * chunk * chunk + 4 * chunk + keeps
 }
 
 /// `delta/prepare`: groups (⌈H/4⌉, rows).

@@ -8,6 +8,7 @@ mod model;
 mod operator;
 mod operator_gpu;
 mod report;
+mod suite;
 mod synthetic;
 
 use std::io::stdout;
@@ -17,7 +18,7 @@ use anyhow::{Result, bail};
 use deltanet::{Device, Rule};
 
 use crate::Exit;
-use crate::args::{BenchArgs, Part};
+use crate::args::{BenchArgs, Part, Suite};
 use crate::interrupt::Interrupt;
 use crate::load::describe_device;
 use crate::measure::Effort;
@@ -33,6 +34,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let hardware = matches!(&device, Device::Gpu(gpu) if !gpu.caps().software);
     let warm = if hardware { limit.min(Duration::from_millis(300)) } else { Duration::ZERO };
     let effort = Effort { runs: args.runs as usize, limit, warm };
+    if let Some(Suite::H200) = args.suite {
+        suite::h200(&device, effort, &interrupt, &mut report)?;
+        if args.json {
+            crate::output::json(&mut stdout(), &report)?;
+        }
+        return Ok(if interrupt.pressed() { Exit::Interrupted } else { Exit::Done });
+    }
     // Large models and long prompts are measured when asked for.
     let usual = [Part::Copy, Part::Matmul, Part::Operator, Part::Attention, Part::Model];
     for part in usual.into_iter().chain([Part::Million, Part::Synthetic]) {

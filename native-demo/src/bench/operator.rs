@@ -56,23 +56,22 @@ pub(crate) fn run(
             if interrupt.pressed() {
                 return Ok(());
             }
-            let data = Data::new(&case);
-            let want = cpu::delta::recurrent(&case.rule, &case.shape, &data.inputs(), &OPTIONS)?;
-            let measured = match device {
-                Device::Cpu { .. } => on_cpu(&case, &data, &want, effort)?,
-                Device::Gpu(gpu) => operator_gpu::run(gpu, &case, &data, &want, effort)?,
-            };
-            let tokens = (case.shape.batch * case.shape.tokens) as f64;
-            report.add(Row::new(
-                "operator",
-                case.name(),
-                (measured.wall, measured.gpu),
-                (tokens, "tokens/s"),
-                measured.error,
-            ))?;
+            report.add(measure(device, &case, effort)?)?;
         }
     }
     Ok(())
+}
+
+/// Checks and times one case.
+pub(crate) fn measure(device: &Device, case: &Case, effort: Effort) -> Result<Row> {
+    let data = Data::new(case);
+    let want = cpu::delta::recurrent(&case.rule, &case.shape, &data.inputs(), &OPTIONS)?;
+    let measured = match device {
+        Device::Cpu { .. } => on_cpu(case, &data, &want, effort)?,
+        Device::Gpu(gpu) => operator_gpu::run(gpu, case, &data, &want, effort)?,
+    };
+    let tokens = (case.shape.batch * case.shape.tokens) as f64;
+    Ok(Row::new("operator", case.name(), (measured.wall, measured.gpu), (tokens, "tokens/s"), measured.error))
 }
 
 /// Queries and keys are normalised by the operator, as models do.

@@ -130,6 +130,11 @@ pub(crate) fn run(gpu: &Gpu, case: &Case, data: &Data, want: &Output, effort: Ef
     Ok(Measured { wall: wall.per(repeat), gpu: gpu_time, error })
 }
 
+/// Bytes of state that one step reads and writes.
+pub(crate) fn step_bytes(s: &deltanet::delta::Shape) -> f64 {
+    8.0 * (s.batch * s.value_heads * s.key_dim * s.value_dim) as f64
+}
+
 fn submit(gpu: &Gpu, program: &Program, times: usize) {
     let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
     for _ in 0..times {

@@ -26,6 +26,18 @@ pub(crate) struct Row {
     pub(crate) unit: &'static str,
     /// Largest difference to the reference, relative to the reference's largest value.
     pub(crate) error: f64,
+    /// What was hoped for.
+    pub(crate) bar: Option<Bar>,
+}
+
+/// What a measurement is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Bar {
+    /// Seconds at most: of GPU time where there is one, else of wall time.
+    Seconds(f64),
+    /// At least this rate, in the row's unit.
+    Rate(f64),
 }
 
 impl Row {
@@ -39,7 +51,21 @@ impl Row {
     ) -> Self {
         let (wall, gpu) = times;
         let rate = work.0 / gpu.unwrap_or(wall).median.max(1e-12);
-        Self { group, name, wall, gpu, rate, unit: work.1, error }
+        Self { group, name, wall, gpu, rate, unit: work.1, error, bar: None }
+    }
+
+    /// Holds the row against a bar.
+    pub(crate) fn against(mut self, bar: Bar) -> Self {
+        self.bar = Some(bar);
+        self
+    }
+
+    /// How many times what was hoped for: 1 or less is met.
+    fn times_the_bar(&self) -> Option<f64> {
+        Some(match self.bar? {
+            Bar::Seconds(most) => self.gpu.unwrap_or(self.wall).median / most,
+            Bar::Rate(least) => least / self.rate.max(1e-12),
+        })
     }
 }
 
@@ -73,9 +99,14 @@ impl Report {
             let show = |seconds: f64| time(Duration::from_secs_f64(seconds.max(0.0)));
             let gpu = row.gpu.map_or_else(|| "–".into(), |g| show(g.median));
             let mut out = std::io::stdout().lock();
+            let bar = match row.times_the_bar() {
+                None => String::new(),
+                Some(times) if times <= 1.0 => "  bar met".into(),
+                Some(times) => format!("  {times:.2}× the bar"),
+            };
             writeln!(
                 out,
-                "{:<58} {:>10} {:>10} {gpu:>10} {:>20} {:>8.0e}",
+                "{:<58} {:>10} {:>10} {gpu:>10} {:>20} {:>8.0e}{bar}",
                 row.name,
                 show(row.wall.median),
                 show(row.wall.min),

@@ -24,6 +24,21 @@ pub fn chunk_length(_rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> 
     }
 }
 
+/// Which chunk stages a device takes for given head dims, for listings.
+pub fn describe_chunk(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> String {
+    let chunk = chunk_length(rule, key_dim, value_dim, caps);
+    let fours = value_dim.is_multiple_of(4);
+    let stages = if caps.software && fours {
+        "register tiles of software adapters".into()
+    } else {
+        match wide_split(key_dim, chunk, caps).filter(|_| fours && !caps.software) {
+            Some(split) => format!("wide scan, {} threads", chunk * split),
+            None => "scan within WebGPU's default limits".into(),
+        }
+    };
+    format!("chunks of {chunk}, {stages}, f32")
+}
+
 fn wide_split(key_dim: u32, chunk: u32, caps: &Caps) -> Option<u32> {
     kernels::wide_split(key_dim, chunk, caps.workgroup_bytes, caps.max_invocations)
 }

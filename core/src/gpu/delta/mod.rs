@@ -13,7 +13,7 @@ mod lower;
 mod operator;
 
 pub use host::{chunk, recurrent, run};
-pub use lower::{Scratch, chunk_length, lower_chunk, lower_recurrent};
+pub use lower::{Scratch, chunk_length, describe_chunk, lower_chunk, lower_recurrent};
 pub use operator::{Buffers, Form, Kernels, Operator, PrecondBuffers};
 
 use crate::rule::Rule;

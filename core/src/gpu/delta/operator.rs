@@ -23,6 +23,8 @@ pub enum Kernels {
     Auto,
     /// Those for real GPUs, within the device's limits.
     Gpu,
+    /// Those for real GPUs, within WebGPU's default limits whatever the device has.
+    Portable,
     /// Those for software adapters.
     Software,
 }
@@ -34,6 +36,11 @@ impl Kernels {
         match self {
             Self::Auto => {}
             Self::Gpu => caps.software = false,
+            Self::Portable => {
+                caps.software = false;
+                caps.workgroup_bytes = caps.workgroup_bytes.min(Caps::WEBGPU_DEFAULT.workgroup_bytes);
+                caps.max_invocations = caps.max_invocations.min(Caps::WEBGPU_DEFAULT.max_invocations);
+            }
             Self::Software => caps.software = true,
         }
         caps

@@ -30,6 +30,8 @@ const THREADS: u32 = TILES * SPLIT;
 const S_TILES: u32 = K / 4u * QUADS; // of S
 const S_SPLIT: u32 = THREADS / S_TILES; // groups of threads that share the rows of a chunk
 const K_ROUNDS: u32 = (K + SPLIT - 1u) / SPLIT;
+const C_ROUNDS: u32 = C / SPLIT;
+const S_ROUNDS: u32 = (C + S_SPLIT - 1u) / S_SPLIT;
 
 var<workgroup> s: array<vec4<f32>, K * QUADS>;
 var<workgroup> es: array<vec4<f32>, C * QUADS>; // E
@@ -94,14 +96,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     // E = U − W S.
     var acc: array<vec4<f32>, 4>;
+    var ahead: array<vec4<f32>, K_ROUNDS>; // operands on their way
 #ifdef DELTA
     for (var i = 0u; i < 4u; i++) {
       acc[i] = vec4<f32>(0.0);
     }
     for (var m = 0u; m < K_ROUNDS; m++) {
+      ahead[m] = tiles[w_from + min(m * SPLIT + split, K - 1u) * ROWS];
+    }
+    for (var m = 0u; m < K_ROUNDS; m++) {
       let c = m * SPLIT + split;
       if (K % SPLIT == 0u || c < K) {
-        let w = tiles[w_from + c * ROWS];
+        let w = ahead[m];
         let x = s[c * QUADS + j];
         acc[0] += w.x * x;
         acc[1] += w.y * x;
@@ -112,6 +118,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = 0u; i < 4u; i++) {
       shares[i * THREADS + lane] = acc[i];
     }
+#endif
+    for (var m = 0u; m < K_ROUNDS; m++) {
+      ahead[m] = tiles[w_from + (K + min(m * SPLIT + split, K - 1u)) * ROWS];
+    }
+#ifdef DELTA
     workgroupBarrier();
     if (adds) {
       for (var i = 0u; i < SPLIT; i++) {
@@ -128,13 +139,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
 
     // O = σ e^G Q S + P E.
+    var scores: array<vec4<f32>, C_ROUNDS>;
+    for (var m = 0u; m < C_ROUNDS; m++) {
+      scores[m] = pairs[pair + SCORES / 4u + (m * SPLIT + split) * ROWS + r];
+    }
     for (var i = 0u; i < 4u; i++) {
       acc[i] = vec4<f32>(0.0);
     }
     for (var m = 0u; m < K_ROUNDS; m++) {
       let c = m * SPLIT + split;
       if (K % SPLIT == 0u || c < K) {
-        let y = tiles[w_from + (K + c) * ROWS];
+        let y = ahead[m];
         let x = s[c * QUADS + j];
         acc[0] += y.x * x;
         acc[1] += y.y * x;
@@ -142,9 +157,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         acc[3] += y.w * x;
       }
     }
-    for (var m = 0u; m < C / SPLIT; m++) {
+    var next: array<vec4<f32>, S_ROUNDS>;
+    for (var m = 0u; m < S_ROUNDS; m++) {
+      let i = min(m * S_SPLIT + s_split, length - 1u);
+#ifdef CHANNEL
+      next[m] = keys[((block * 3u + 2u) * C + i) * (K / 4u) + c_s];
+#else
+      next[m] = k[((first + i) * p.k_stride + p.k_at + head / p.group * p.k_head + p.kt_at) / 4u + c_s];
+#endif
+    }
+    for (var m = 0u; m < C_ROUNDS; m++) {
       let i = m * SPLIT + split;
-      let score = pairs[pair + SCORES / 4u + i * ROWS + r];
+      let score = scores[m];
       let x = es[i * QUADS + j];
       acc[0] += score.x * x;
       acc[1] += score.y * x;
@@ -160,18 +184,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       acc[i] = vec4<f32>(0.0);
     }
     if (s_split < S_SPLIT) {
-      for (var i = s_split; i < length; i += S_SPLIT) {
+      for (var m = 0u; m < S_ROUNDS; m++) {
+        let i = m * S_SPLIT + s_split;
+        if (C % S_SPLIT == 0u || i < C) {
+          let key = next[m];
 #ifdef CHANNEL
-        let key = keys[((block * 3u + 2u) * C + i) * (K / 4u) + c_s];
-        let x = es[i * QUADS + j_s];
+          let x = es[i * QUADS + j_s];
 #else
-        let key = k[((first + i) * p.k_stride + p.k_at + head / p.group * p.k_head + p.kt_at) / 4u + c_s];
-        let x = faded[i * QUADS + j_s];
+          let x = faded[i * QUADS + j_s];
 #endif
-        acc[0] += key.x * x;
-        acc[1] += key.y * x;
-        acc[2] += key.z * x;
-        acc[3] += key.w * x;
+          acc[0] += key.x * x;
+          acc[1] += key.y * x;
+          acc[2] += key.z * x;
+          acc[3] += key.w * x;
+        }
       }
     }
     workgroupBarrier();
