@@ -83,8 +83,9 @@ export function serve(port) {
     if (error?.code === "device-lost") return true;
     if (error?.code !== "gpu" && error?.code !== "out-of-memory") return false;
     // The news of a loss may come a moment after the call that failed by it.
-    await new Promise((resolve) => setTimeout(resolve, 50));
-    return (await ready()).isLost();
+    const engine = await ready();
+    for (let i = 0; i < 10 && !engine.isLost(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
+    return engine.isLost();
   }
 
   /** Opens a device anew and feeds every session of the model its tokens again. */

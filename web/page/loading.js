@@ -60,7 +60,7 @@ remedies.of = (error) => {
     actions["Use the processor"] = () => start(app.source, "cpu");
   }
   if (!app.session) actions["Try again"] = retry;
-  if (!app.session && app.source !== DEMO) actions["Load the demo model"] = () => start(DEMO, "auto");
+  if (!app.session && app.source !== DEMO) actions["Load the demo model"] = () => start(DEMO, app.device);
   return actions;
 };
 

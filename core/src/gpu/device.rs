@@ -282,6 +282,9 @@ impl Gpu {
     /// Takes the device down at once, as the loss of a driver would. Everything on it is gone.
     pub fn destroy(&self) {
         self.device().destroy();
+        // Browsers report it only later, and not all of them.
+        let mut fault = self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        *fault = Some(Error::DeviceLost("it was destroyed".into()));
     }
 
     /// A zeroed storage buffer of `bytes` (rounded up to 4) that can be copied from and to.
