@@ -167,7 +167,7 @@ pub fn gemv(product: &Product, tile: GemvTile) -> Variant {
         .variant(Kernel::Gemv)
         .with("WG", tile.workgroup)
         .with("TEAM", tile.team)
-        .with("N", weight_rows)
+        .with("OUTS", tile.outputs)
         .with("R", tile.rows)
         .with("U", tile.unroll)
         .flag("MASKED", tile.masked)
@@ -226,9 +226,10 @@ impl CoopTile {
     pub const fn threads(self) -> u32 {
         32 * (self.rows / self.subgroup.0) * (self.outputs / self.subgroup.1)
     }
-    /// Bytes of workgroup memory.
-    pub const fn bytes(self) -> u32 {
-        2 * (self.rows + self.outputs) * (self.depth + 8) + 32 * self.threads()
+    /// Bytes of workgroup memory. `split`: see [`gemm_coop`].
+    pub const fn bytes(self, split: bool) -> u32 {
+        let rows = if split { 2 * self.rows } else { self.rows };
+        2 * (rows + self.outputs) * (self.depth + 8) + 32 * self.threads()
     }
 }
 
@@ -237,13 +238,16 @@ pub const COOP_LARGE: CoopTile = CoopTile { rows: 128, outputs: 128, depth: 32, 
 /// For the others.
 pub const COOP_SMALL: CoopTile = CoopTile { rows: 64, outputs: 64, depth: 32, subgroup: (32, 32) };
 
-/// `linear/coop`, a matrix of 16-bit elements, plain aligned input without tail: weights, x, bias, out; those that there are.
+/// `linear/coop`, a matrix of 16-bit elements, plain aligned input without tail: weights, x, bias, pack and state of a
+/// convolution, row table, out; those that there are.
 /// Groups (⌈out_dim / tile.outputs⌉, ⌈rows / tile.rows⌉).
-pub fn gemm_coop(product: &Product, tile: CoopTile, rows: u32) -> Variant {
+/// `split`: x as the sum of two f16 instead of one.
+pub fn gemm_coop(product: &Product, tile: CoopTile, rows: u32, split: bool) -> Variant {
     product
         .variant(Kernel::GemmCoop)
         .features(Features { f16: true, subgroups: false, cooperative_matrix: true })
-        .flag("DIRECT", !product.bias)
+        .flag("DIRECT", !product.bias && !product.reads_table())
+        .flag("SPLIT", split)
         .flag("LARGE", tile.subgroup == (64, 32))
         .with("BM", tile.rows)
         .with("BN", tile.outputs)

@@ -129,6 +129,7 @@ pub fn step(form: &MixerForm, tile: StepTile, output: StepOutput, convolved: boo
         .variant(Kernel::MixerStep)
         .with("BV", tile.columns)
         .with("SPLIT", tile.split)
+        .with("FOURS", form.key_dim.div_ceil(4 * tile.split))
         .flag("DELTA", form.delta)
         .flag("LONGHORN", form.longhorn)
         .flag("CONV", convolved)

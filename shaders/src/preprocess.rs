@@ -1,4 +1,7 @@
-//! The text preprocessor: `#import name`, `#ifdef NAME`, `#ifndef NAME`, `#else`, `#endif`. Nothing more.
+//! The text preprocessor: `#import name`, `#ifdef NAME`, `#ifndef NAME`, `#else`, `#endif`, and `#for i NAME` …
+//! `#endfor`, which repeats its lines with `$i` as 0, 1, … below the const NAME. Nothing more.
+//!
+//! The repetition is for what must stay in registers: drivers keep private arrays in memory, whatever indexes them.
 
 use crate::kernels::file;
 
@@ -24,6 +27,16 @@ pub enum PreprocessError {
         /// What is wrong.
         what: &'static str,
     },
+    /// A repetition counts to something that is no const of the variant.
+    #[error("{file}:{line}: #for: no const {name}")]
+    Count {
+        /// File.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// The name.
+        name: String,
+    },
     /// A binding line is not in the one form that this crate uses.
     #[error("{file}: unreadable binding: {line}")]
     Binding {
@@ -48,62 +61,122 @@ pub(crate) fn preprocess(
     consts: &[(&'static str, u32)],
     flags: &[&'static str],
 ) -> Result<String, PreprocessError> {
-    let defined = |name: &str| flags.contains(&name) || consts.iter().any(|(n, v)| *n == name && *v != 0);
     let mut out = String::new();
-    let mut seen = Vec::new();
-    expand(path, path, &defined, &mut seen, &mut out)?;
+    let mut expansion = Expansion { consts, flags, seen: Vec::new() };
+    expansion.import(path, path, &mut out)?;
     Ok(out)
 }
 
-fn expand(
-    from: &str,
-    path: &str,
-    defined: &dyn Fn(&str) -> bool,
-    seen: &mut Vec<String>,
-    out: &mut String,
-) -> Result<(), PreprocessError> {
-    if seen.iter().any(|s| s == path) {
-        return Ok(());
+struct Expansion<'a> {
+    consts: &'a [(&'static str, u32)],
+    flags: &'a [&'static str],
+    /// Files taken so far.
+    seen: Vec<String>,
+}
+
+impl Expansion<'_> {
+    fn value(&self, name: &str) -> Option<u32> {
+        self.consts.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)
     }
-    seen.push(path.to_string());
-    let text = file(path).ok_or_else(|| PreprocessError::NoFile { file: from.into(), name: path.into() })?;
-    // One entry an open conditional: (this branch is taken, all enclosing ones are).
-    let mut stack: Vec<(bool, bool)> = Vec::new();
-    for (i, line) in text.lines().enumerate() {
-        let bad = |what| PreprocessError::Conditional { file: path.into(), line: i + 1, what };
-        let live = stack.last().is_none_or(|(taken, outer)| *taken && *outer);
-        let word = line.trim();
-        if let Some(name) = word.strip_prefix("#ifdef ") {
-            stack.push((defined(name.trim()), live));
-        } else if let Some(name) = word.strip_prefix("#ifndef ") {
-            stack.push((!defined(name.trim()), live));
-        } else if word == "#else" {
-            let top = stack.last_mut().ok_or_else(|| bad("#else without #ifdef"))?;
-            top.0 = !top.0;
-        } else if word == "#endif" {
-            stack.pop().ok_or_else(|| bad("#endif without #ifdef"))?;
-        } else if let Some(name) = word.strip_prefix("#import ") {
-            if live {
-                expand(path, name.trim(), defined, seen, out)?;
-            }
-        } else if live {
-            out.push_str(line);
-            out.push('\n');
+
+    fn defined(&self, name: &str) -> bool {
+        self.flags.contains(&name) || self.value(name).is_some_and(|v| v != 0)
+    }
+
+    fn import(&mut self, from: &str, path: &str, out: &mut String) -> Result<(), PreprocessError> {
+        if self.seen.iter().any(|s| s == path) {
+            return Ok(());
         }
+        self.seen.push(path.to_string());
+        let text = file(path).ok_or_else(|| PreprocessError::NoFile { file: from.into(), name: path.into() })?;
+        self.expand(path, 0, text, out)
     }
-    if !stack.is_empty() {
-        return Err(PreprocessError::Conditional {
-            file: path.into(),
-            line: text.lines().count(),
-            what: "#ifdef without #endif",
-        });
+
+    /// Expands lines of `path`, the first of which is its line `before + 1`.
+    fn expand(&mut self, path: &str, before: usize, text: &str, out: &mut String) -> Result<(), PreprocessError> {
+        // One entry an open conditional: (this branch is taken, all enclosing ones are).
+        let mut stack: Vec<(bool, bool)> = Vec::new();
+        let mut lines = text.lines().enumerate();
+        while let Some((i, line)) = lines.next() {
+            let bad = |what| PreprocessError::Conditional { file: path.into(), line: before + i + 1, what };
+            let live = stack.last().is_none_or(|(taken, outer)| *taken && *outer);
+            let word = line.trim();
+            if let Some(name) = word.strip_prefix("#ifdef ") {
+                stack.push((self.defined(name.trim()), live));
+            } else if let Some(name) = word.strip_prefix("#ifndef ") {
+                stack.push((!self.defined(name.trim()), live));
+            } else if word == "#else" {
+                let top = stack.last_mut().ok_or_else(|| bad("#else without #ifdef"))?;
+                top.0 = !top.0;
+            } else if word == "#endif" {
+                stack.pop().ok_or_else(|| bad("#endif without #ifdef"))?;
+            } else if let Some(name) = word.strip_prefix("#import ") {
+                if live {
+                    self.import(path, name.trim(), out)?;
+                }
+            } else if let Some(rest) = word.strip_prefix("#for ") {
+                let (variable, name) = rest.trim().split_once(' ').ok_or_else(|| bad("#for without a count"))?;
+                let mut body = String::new();
+                let mut depth = 1;
+                for (_, inner) in lines.by_ref() {
+                    match inner.trim() {
+                        w if w.starts_with("#for ") => depth += 1,
+                        "#endfor" => depth -= 1,
+                        _ => {}
+                    }
+                    if depth == 0 {
+                        break;
+                    }
+                    body.push_str(inner);
+                    body.push('\n');
+                }
+                if depth > 0 {
+                    return Err(bad("#for without #endfor"));
+                }
+                if live {
+                    let line = before + i + 1;
+                    let missing = || PreprocessError::Count { file: path.into(), line, name: name.trim().into() };
+                    for round in 0..self.value(name.trim()).ok_or_else(missing)? {
+                        let body = body.replace(&format!("${variable}"), &round.to_string());
+                        self.expand(path, line, &body, out)?;
+                    }
+                }
+            } else if word == "#endfor" {
+                return Err(bad("#endfor without #for"));
+            } else if live {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+        if !stack.is_empty() {
+            return Err(PreprocessError::Conditional {
+                file: path.into(),
+                line: before + text.lines().count(),
+                what: "#ifdef without #endif",
+            });
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn repetitions_count_and_nest() {
+        let text = "#for i N\na$i\n#for j M\n#ifdef M\nb$i$j\n#endif\n#endfor\n#endfor\n";
+        let run = |consts: &[(&'static str, u32)], text| {
+            let mut out = String::new();
+            let mut expansion = Expansion { consts, flags: &[], seen: Vec::new() };
+            expansion.expand("here", 0, text, &mut out).map(|()| out)
+        };
+        assert_eq!(run(&[("N", 2), ("M", 1)], text).unwrap(), "a0\nb00\na1\nb10\n");
+        assert_eq!(run(&[("N", 1), ("M", 0)], text).unwrap(), "a0\n");
+        assert!(matches!(run(&[("N", 1)], text), Err(PreprocessError::Count { .. })));
+        assert!(matches!(run(&[], "#endfor\n"), Err(PreprocessError::Conditional { .. })));
+        assert!(matches!(run(&[("N", 1)], "#for i N\n"), Err(PreprocessError::Conditional { .. })));
+    }
 
     #[test]
     fn missing_file_is_an_error() {

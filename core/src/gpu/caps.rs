@@ -15,6 +15,9 @@ pub struct Caps {
     pub timestamps: bool,
     /// A 16×16×16 cooperative matrix with f16 operands and f32 accumulation is usable.
     pub coop16: bool,
+    /// Products of many rows with f16 and bf16 weights may round their inputs to f16: set by whoever may trade accuracy
+    /// for speed.
+    pub half_products: bool,
     /// Largest product of workgroup dimensions (256 by default).
     pub max_invocations: u32,
     /// Bytes of workgroup memory a kernel may use (16,384 by default).
@@ -43,6 +46,7 @@ impl Caps {
         subgroup_size: 0,
         timestamps: false,
         coop16: false,
+        half_products: false,
         max_invocations: 256,
         workgroup_bytes: 16_384,
         storage_buffers: 8,
@@ -66,6 +70,7 @@ impl Caps {
             f16: features.contains(wgpu::Features::SHADER_F16),
             subgroup_size: if subgroups { info.subgroup_min_size } else { 0 },
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
+            half_products: false,
             coop16: coop16 && features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
             max_invocations: limits.max_compute_invocations_per_workgroup,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,

@@ -41,6 +41,9 @@ struct Target {
 
 /// Rows up to which one pass over the weights serves them all.
 const GEMV_ROWS: u32 = 16;
+/// Rows from which a decode's products use cooperative matrices, where there are any. A session's logits then differ in
+/// their last bits from those that it has in smaller company.
+const COOP_DECODE_ROWS: u32 = 32;
 
 impl Lower<'_> {
     /// `rest`: the ops that follow.
@@ -53,7 +56,8 @@ impl Lower<'_> {
         let mut target = self.target(op)?;
         let one = op.last_only && self.plan.kind == PlanKind::Prefill;
         let rows = if one { 1 } else { self.rows() };
-        let few = rows <= GEMV_ROWS || self.plan.kind == PlanKind::Decode;
+        let many = !one && rows >= COOP_DECODE_ROWS && self.cooperates(op, &matrix);
+        let few = rows <= GEMV_ROWS || (self.plan.kind == PlanKind::Decode && !many);
         // A head norm besides would bind too many buffers; no model has that.
         let simple = !op.add && !matches!(op.input, Input::HeadNorm { .. });
         if let Some(mixer) = mixer_of(op, rest)
@@ -81,6 +85,17 @@ impl Lower<'_> {
             self.gemm(&matrix, &source, &target, rows);
         }
         Ok(())
+    }
+
+    /// Whether cooperative matrices can multiply this.
+    fn cooperates(&self, op: &Linear, matrix: &GpuMatrix) -> bool {
+        let at = match &op.input {
+            Input::Plain(x) => x.at,
+            // Everything else comes from a dispatch of its own.
+            _ => 0,
+        };
+        let small = COOP_SMALL.bytes(true) <= self.caps.workgroup_bytes;
+        self.caps.coop16 && small && matrix.dtype != DType::F32 && op.in_dim.is_multiple_of(8) && at.is_multiple_of(4)
     }
 
     /// Whether a decode's product can do the SwiGLU of the product that follows.
@@ -295,13 +310,15 @@ impl Lower<'_> {
 
     fn gemm(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32) {
         let product = Self::product(matrix, source, target, false);
-        let plain = !product.reads_table() && product.aligned && !product.tail;
+        let plain = product.aligned && !product.tail;
         for (params, buffers) in self.parts(matrix, source, target, &product) {
-            if self.caps.coop16 && plain && matrix.dtype != DType::F32 {
+            let small = COOP_SMALL.bytes(true) <= self.caps.workgroup_bytes;
+            if self.caps.coop16 && small && plain && matrix.dtype != DType::F32 {
                 let out_dim = params.output.out_dim;
-                let tile = coop_tile(rows, out_dim, self.caps.workgroup_bytes);
+                let split = !self.caps.half_products;
+                let tile = coop_tile(rows, out_dim, split, self.caps.workgroup_bytes);
                 let groups = [out_dim.div_ceil(tile.outputs), rows.div_ceil(tile.rows), 1];
-                self.push(gemm_coop(&product, tile, rows), bytes_of(&params), buffers, groups);
+                self.push(gemm_coop(&product, tile, rows, split), bytes_of(&params), buffers, groups);
                 continue;
             }
             let tile = GemmTile { rows: 64.min(rows.next_multiple_of(16)), outputs: 64, depth: 16, thread: (4, 4) };
@@ -365,9 +382,9 @@ fn rows_a_pass(rows: u32, most: u32) -> u32 {
 }
 
 /// Large tiles where there are enough of them to fill a large device.
-fn coop_tile(rows: u32, out_dim: u32, workgroup_bytes: u32) -> CoopTile {
+fn coop_tile(rows: u32, out_dim: u32, split: bool, workgroup_bytes: u32) -> CoopTile {
     let tiles = rows.div_ceil(COOP_LARGE.rows) * out_dim.div_ceil(COOP_LARGE.outputs);
-    if tiles >= 96 && COOP_LARGE.bytes() <= workgroup_bytes { COOP_LARGE } else { COOP_SMALL }
+    if tiles >= 96 && COOP_LARGE.bytes(split) <= workgroup_bytes { COOP_LARGE } else { COOP_SMALL }
 }
 
 /// The team depends on the matrix and the device alone: a row's result must not depend on how many rows there are.
@@ -378,7 +395,7 @@ fn gemv_tile(groups: u32, outputs: u32, rows: u32, paired: bool, caps: &Caps) ->
     let team = (groups / 3).next_power_of_two().clamp(4, most);
     let outputs = match if paired { 2 * outputs } else { outputs } {
         0..2048 => 1,
-        2048..16384 => 2,
+        2048..8192 => 2,
         _ => 4,
     };
     let outputs = if paired { outputs.max(2) / 2 } else { outputs };

@@ -74,8 +74,7 @@ impl Stage {
         };
         let emits = make("emits", 16 * (MAX_DECODE_ROWS * MAX_STEPS) as u64)?;
         let (layers, scratch) = (layers.to_vec(), ScratchPool::default());
-        let mut caps = gpu.caps().clone();
-        caps.coop16 = false;
+        let caps = gpu.caps().clone();
         Ok(Self { gpu, caps, vocab, layers, buffers, weights, fixed, scratch, pool, pages, emits })
     }
 
@@ -127,7 +126,7 @@ impl Stage {
     /// cooperative matrices then compute them, if it has them. Results are within 2e-3 of the largest, instead of a
     /// few 1e-6. For programs compiled from now on.
     pub fn half_products(&mut self, on: bool) {
-        self.caps.coop16 = on && self.gpu.caps().coop16;
+        self.caps.half_products = on;
     }
 
     pub(super) fn buffer(&self, index: usize) -> Result<&GpuBuffer> {

@@ -1,14 +1,17 @@
-// out (+)= x · Wᵀ for many rows with cooperative matrices: operands rounded to f16, sums in f32. Workgroup tiles of BM
+// out (+)= x · Wᵀ for many rows with cooperative matrices: operands in f16, sums in f32. Without SPLIT x is rounded to
+// f16; with it, x is the sum of two f16, 22 bits of it, and the hardware, which cuts off the last bits of long sums, gets
+// short ones: f32's accuracy for somewhat more than twice the multiplications. Workgroup tiles of BM
 // rows by BN outputs, BK of in_dim at a time; each subgroup of 32 holds SM × SN sums. The next step's operands are on
 // their way to registers while this one's are multiplied. Grid: x covers out_dim in BN, y covers the rows in BM.
 //
-// in_dim is a multiple of 8, and everything is aligned to 4 elements. Values beyond f16's range become its largest.
+// in_dim is a multiple of 8, and everything is aligned to 4 elements. Values beyond f16's range become its
+// largest.
 //
 // What stays in registers has names of its own, sums s(row)(column): drivers keep arrays of cooperative matrices in
 // memory.
 //
 // Consts: BM, BN, BK (multiples of 16), SM (32; 64 with LARGE), SN (32), ROWS (of the plan). Flags: W_F16, W_BF16; see
-// linear/output; DIRECT: whole tiles go straight to `out` (no bias).
+// linear/output; DIRECT: whole tiles go straight to `out` (no bias, convolution or heads).
 
 #import common/rows
 #import linear/output
@@ -37,6 +40,13 @@ struct Params {
 #ifdef BIAS
 @group(0) @binding(auto) var<storage, read> bias: array<f32>;               // [out_dim of all parts]
 #endif
+#ifdef CONV_OUT
+@group(0) @binding(auto) var<storage, read> pack: array<f32>;               // convolution weights [channels, TAPS] first
+@group(0) @binding(auto) var<storage, read_write> state: array<f32>;        // [slots, state_words]
+#endif
+#ifdef TABLE
+@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;        // [rows] the row table
+#endif
 @group(0) @binding(auto) var<storage, read_write> out: array<f32>;          // [rows, out_stride]
 
 const TEAMS_N: u32 = BN / SN;
@@ -48,6 +58,9 @@ const LD: u32 = (BK + 8u) / 4u;
 const_assert BM * BK == 16u * WG && BN * BK == 16u * WG;
 
 var<workgroup> xs: array<vec4<f16>, BM * LD>;       // [BM, BK + 8]
+#ifdef SPLIT
+var<workgroup> xl: array<vec4<f16>, BM * LD>;       // what rounding left of it
+#endif
 var<workgroup> ws: array<vec4<f16>, BN * LD>;       // [BN, BK + 8]
 var<workgroup> edge: array<f32, TEAMS * 256u>;      // a tile of sums a subgroup
 
@@ -76,7 +89,16 @@ fn fetch_w(n0: u32, g0: u32, e: u32) -> vec4<u32> {
 }
 
 fn put_x(e: u32, v: vec4<f32>) {
-    xs[(e / (BK / 4u)) * LD + e % (BK / 4u)] = half4(v);
+    let at = (e / (BK / 4u)) * LD + e % (BK / 4u);
+#ifdef SPLIT
+    // The upper bits, which f16 has room for, and the rest. (Some compilers take f32(f16(v)) for v.)
+    let most = clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0));
+    let upper = bitcast<vec4<f32>>(bitcast<vec4<u32>>(most) & vec4<u32>(0xffffe000u));
+    xs[at] = vec4<f16>(upper);
+    xl[at] = vec4<f16>(most - upper);
+#else
+    xs[at] = half4(v);
+#endif
 }
 
 fn put_w(e: u32, v: vec4<u32>) {
@@ -153,6 +175,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var x3 = fetch_x(m0, 0u, lid + 3u * WG);
     var w0 = fetch_w(n0, 0u, lid + 0u * WG);
     var w1 = fetch_w(n0, 0u, lid + 1u * WG);
+#ifdef SPLIT
+    let zero = coop_mat16x16<f32, C>();
+#endif
     for (var k0 = 0u; k0 < groups; k0 += BK / 8u) {
         put_x(lid + 0u * WG, x0);
         put_x(lid + 1u * WG, x1);
@@ -172,16 +197,41 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             let b0 = coopLoad<coop_mat16x16<f16, B>>(&ws[bi0], LD);
             let ai0 = (tm + 0u) * LD + k * 4u;
             let a0 = coopLoadT<coop_mat16x16<f16, A>>(&xs[ai0], LD);
+#ifdef SPLIT
+            let l0 = coopLoadT<coop_mat16x16<f16, A>>(&xl[ai0], LD);
+#endif
             let bi1 = (tn + 16u) * LD + k * 4u;
             let b1 = coopLoad<coop_mat16x16<f16, B>>(&ws[bi1], LD);
             let ai1 = (tm + 16u) * LD + k * 4u;
             let a1 = coopLoadT<coop_mat16x16<f16, A>>(&xs[ai1], LD);
+#ifdef SPLIT
+            let l1 = coopLoadT<coop_mat16x16<f16, A>>(&xl[ai1], LD);
+#endif
 #ifdef LARGE
             let ai2 = (tm + 32u) * LD + k * 4u;
             let a2 = coopLoadT<coop_mat16x16<f16, A>>(&xs[ai2], LD);
+#ifdef SPLIT
+            let l2 = coopLoadT<coop_mat16x16<f16, A>>(&xl[ai2], LD);
+#endif
             let ai3 = (tm + 48u) * LD + k * 4u;
             let a3 = coopLoadT<coop_mat16x16<f16, A>>(&xs[ai3], LD);
+#ifdef SPLIT
+            let l3 = coopLoadT<coop_mat16x16<f16, A>>(&xl[ai3], LD);
 #endif
+#endif
+#ifdef SPLIT
+            // Sums of sixteen products are rounded as they should be, longer ones are not.
+            s00 = s00 + coopMultiplyAdd(a0, b0, coopMultiplyAdd(l0, b0, zero));
+            s01 = s01 + coopMultiplyAdd(a0, b1, coopMultiplyAdd(l0, b1, zero));
+            s10 = s10 + coopMultiplyAdd(a1, b0, coopMultiplyAdd(l1, b0, zero));
+            s11 = s11 + coopMultiplyAdd(a1, b1, coopMultiplyAdd(l1, b1, zero));
+#ifdef LARGE
+            s20 = s20 + coopMultiplyAdd(a2, b0, coopMultiplyAdd(l2, b0, zero));
+            s21 = s21 + coopMultiplyAdd(a2, b1, coopMultiplyAdd(l2, b1, zero));
+            s30 = s30 + coopMultiplyAdd(a3, b0, coopMultiplyAdd(l3, b0, zero));
+            s31 = s31 + coopMultiplyAdd(a3, b1, coopMultiplyAdd(l3, b1, zero));
+#endif
+#else
             s00 = coopMultiplyAdd(a0, b0, s00);
             s01 = coopMultiplyAdd(a0, b1, s01);
             s10 = coopMultiplyAdd(a1, b0, s10);
@@ -191,6 +241,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
             s21 = coopMultiplyAdd(a2, b1, s21);
             s30 = coopMultiplyAdd(a3, b0, s30);
             s31 = coopMultiplyAdd(a3, b1, s31);
+#endif
 #endif
         }
         workgroupBarrier();

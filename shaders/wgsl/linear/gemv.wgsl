@@ -1,13 +1,13 @@
 // out[r] (+)= W · input(r) for a few rows r: one pass over the weights serves R rows.
 //
-// A team of TEAM lanes multiplies N weight rows with R rows of the input: lane l takes the eights l, l + TEAM, … of the
+// A team of TEAM lanes multiplies weight rows with R rows of the input: lane l takes the eights l, l + TEAM, … of the
 // weight rows, U of them in flight; the lanes' sums are then added, by a butterfly of shuffles with SUBGROUPS, in the
 // order of the lanes otherwise. So the order of additions over in_dim depends on TEAM alone, and a row's result is the
 // same bits for every R and every company it has.
-// PAIRED: weight row o + pairs belongs to o, and the output is silu(row o) · (row o + pairs): SwiGLU. N counts both.
+// PAIRED: weight row o + pairs belongs to o, and the output is silu(row o) · (row o + pairs): SwiGLU.
 // Grid: x covers the outputs in steps of WG / TEAM · OUTS, y covers the rows in steps of R.
 //
-// Consts: WG, TEAM (a power of two), N, R, U; BLOCK (rows reduced at a time, dividing R) or, with SUBGROUPS, SUBGROUP
+// Consts: WG, TEAM (a power of two), OUTS (outputs a team), R, U; BLOCK (rows reduced at a time, dividing R) or, with SUBGROUPS, SUBGROUP
 // (a size that every subgroup has, a multiple of TEAM); HEADS with HEAD_NORM. Flags: see linear/input and
 // linear/output; NORMED: the input has a norm; LAST: the one row is the last of the piece; MASKED: the last step of
 // U · TEAM eights is not full.
@@ -55,17 +55,16 @@ struct Params {
 @group(0) @binding(auto) var<storage, read_write> out: array<f32>;         // [rows, out_stride], or heads
 
 const TEAMS: u32 = WG / TEAM;
-// Outputs a team.
+// Sums a lane brings to the reduction: one or two an output, and the sum of squares.
 #ifdef PAIRED
-const OUTS: u32 = N / 2u;
+const PAIR: u32 = OUTS;
 #else
-const OUTS: u32 = N;
+const PAIR: u32 = 0u;
 #endif
-// Sums a lane brings to the reduction: N a row, and the sum of squares.
 #ifdef IN_RMS
-const SUMS: u32 = N + 1u;
+const SUMS: u32 = OUTS + PAIR + 1u;
 #else
-const SUMS: u32 = N;
+const SUMS: u32 = OUTS + PAIR;
 #endif
 
 #ifdef SUBGROUPS
@@ -134,14 +133,34 @@ fn dot8(a: Eight, b: Eight, sum: f32) -> f32 {
     return fma(a.hi.w, b.hi.w, s);
 }
 
-// The weight row of a team's n-th sum, no further than the last one.
-fn weight_row(first: u32, n: u32, outs: u32) -> u32 {
-#ifdef PAIRED
-    return min(first + n % OUTS, outs - 1u) + (n / OUTS) * outs;
-#else
-    return min(first + n, outs - 1u);
+#ifndef SUBGROUPS
+// Reduces and stores BLOCK rows from `block` on.
+fn reduce(block: u32, row0: u32, group: u32, local: u32, outs: u32) {
+    workgroupBarrier();
+    for (var i = local; i < BLOCK * OUTS * TEAMS; i += WG) {
+        let t = i % TEAMS;
+        let n = (i / TEAMS) % OUTS;
+        let b = i / (TEAMS * OUTS);
+        let o = (group * TEAMS + t) * OUTS + n;
+        if o < outs {
+            var scale = 1.0;
+#ifdef IN_RMS
+            scale = inverseSqrt(team_sum(b, SUMS - 1u, t) / f32(params.input.in_dim) + params.input.eps);
 #endif
+            var sum = team_sum(b, n, t) * scale;
+#ifdef PAIRED
+            sum = silu(sum) * (team_sum(b, PAIR + n, t) * scale);
+#endif
+#ifdef LAST
+            store(0u, o, sum);
+#else
+            store(row0 + block + b, o, sum);
+#endif
+        }
+    }
+    workgroupBarrier();
 }
+#endif
 
 @compute @workgroup_size(WG)
 fn main(
@@ -168,117 +187,114 @@ fn main(
     make_scales(row0, local);
 #endif
 #endif
-
-    var sums: array<f32, R * N>;
-#ifdef IN_RMS
-    var squares: array<f32, R>;
-#endif
     let groups = params.input.groups;
 #ifdef PAIRED
     let outs = params.output.out_dim / 2u;
 #else
     let outs = params.output.out_dim;
 #endif
-    for (var g0 = lane; g0 < groups; g0 += TEAM * U) {
-        var w: array<Eight, U * N>;
-        for (var u = 0u; u < U; u++) {
-            let g = min(g0 + u * TEAM, groups - 1u);
-            for (var n = 0u; n < N; n++) {
-                w[u * N + n] = weight8(weight_row(first, n, outs), groups, g);
-            }
-        }
-        for (var r = 0u; r < R; r++) {
-            for (var u = 0u; u < U; u++) {
-                let g = min(g0 + u * TEAM, groups - 1u);
+
+#for r R
 #ifdef IN_RMS
-                var raw = raw8(row0 + r, g * 8u);
+    var square$r = 0.0;
+#endif
+#for n OUTS
+    var sum$r_$n = 0.0;
+#ifdef PAIRED
+    var pair$r_$n = 0.0;
+#endif
+#endfor
+#endfor
+    for (var g0 = lane; g0 < groups; g0 += TEAM * U) {
+#for u U
+        let g$u = min(g0 + $uu * TEAM, groups - 1u);
+#for n OUTS
+        let w$u_$n = weight8(min(first + $nu, outs - 1u), groups, g$u);
+#ifdef PAIRED
+        let v$u_$n = weight8(min(first + $nu, outs - 1u) + outs, groups, g$u);
+#endif
+#endfor
+#endfor
+#for r R
+#for u U
+        {
+#ifdef IN_RMS
+            var raw = raw8(row0 + $ru, g$u * 8u);
 #ifdef MASKED
-                if g0 + u * TEAM >= groups {
-                    raw = Eight(vec4<f32>(0.0), vec4<f32>(0.0));
-                }
-#endif
-                // The norm's weights are not part of the mean square.
-                squares[r] = dot8(raw, raw, squares[r]);
-                let v = Eight(raw.lo * norm4(g * 8u), raw.hi * norm4(g * 8u + 4u));
-#else
-                var v = Eight(input4(row0 + r, g * 8u), input4(row0 + r, g * 8u + 4u));
-#ifdef MASKED
-                if g0 + u * TEAM >= groups {
-                    v = Eight(vec4<f32>(0.0), vec4<f32>(0.0));
-                }
-#endif
-#endif
-                for (var n = 0u; n < N; n++) {
-                    sums[r * N + n] = dot8(w[u * N + n], v, sums[r * N + n]);
-                }
+            if g0 + $uu * TEAM >= groups {
+                raw = Eight(vec4<f32>(0.0), vec4<f32>(0.0));
             }
+#endif
+            // The norm's weights are not part of the mean square.
+            square$r = dot8(raw, raw, square$r);
+            let input = Eight(raw.lo * norm4(g$u * 8u), raw.hi * norm4(g$u * 8u + 4u));
+#else
+            var input = Eight(input4(row0 + $ru, g$u * 8u), input4(row0 + $ru, g$u * 8u + 4u));
+#ifdef MASKED
+            if g0 + $uu * TEAM >= groups {
+                input = Eight(vec4<f32>(0.0), vec4<f32>(0.0));
+            }
+#endif
+#endif
+#for n OUTS
+            sum$r_$n = dot8(w$u_$n, input, sum$r_$n);
+#ifdef PAIRED
+            pair$r_$n = dot8(v$u_$n, input, pair$r_$n);
+#endif
+#endfor
         }
+#endfor
+#endfor
     }
 
 #ifdef SUBGROUPS
     // Rows whose outputs the lanes of a team hold at a time, one each.
     const HELD: u32 = max(1u, min(R, TEAM / OUTS));
-    for (var block = 0u; block < R; block += HELD) {
-        var mine = 0.0;
-        for (var b = 0u; b < HELD; b++) {
-            let r = min(block + b, R - 1u);
-            var scale = 1.0;
+    var mine = 0.0;
+#for r R
+    {
+        var scale = 1.0;
 #ifdef IN_RMS
-            scale = inverseSqrt(team_sum(squares[r]) / f32(params.input.in_dim) + params.input.eps);
+        scale = inverseSqrt(team_sum(square$r) / f32(params.input.in_dim) + params.input.eps);
 #endif
-            for (var n = 0u; n < OUTS; n++) {
-                var sum = team_sum(sums[r * N + n]) * scale;
+#for n OUTS
+        {
+            var sum = team_sum(sum$r_$n) * scale;
 #ifdef PAIRED
-                sum = silu(sum) * (team_sum(sums[r * N + OUTS + n]) * scale);
+            sum = silu(sum) * (team_sum(pair$r_$n) * scale);
 #endif
-                if lane == b * OUTS + n {
-                    mine = sum;
-                }
+            if lane == ($ru % HELD) * OUTS + $nu {
+                mine = sum;
             }
         }
-        let r = block + lane / OUTS;
-        let o = first + lane % OUTS;
-        if lane < HELD * OUTS && r < R && o < outs {
+#endfor
+        if $ru % HELD == HELD - 1u || $ru == R - 1u {
+            let r = $ru / HELD * HELD + lane / OUTS;
+            let o = first + lane % OUTS;
+            if r <= $ru && o < outs {
 #ifdef LAST
-            store(0u, o, mine);
+                store(0u, o, mine);
 #else
-            store(row0 + r, o, mine);
+                store(row0 + r, o, mine);
 #endif
+            }
         }
     }
+#endfor
 #else
-    for (var block = 0u; block < R; block += BLOCK) {
-        for (var b = 0u; b < BLOCK; b++) {
-            for (var n = 0u; n < N; n++) {
-                partial[(b * SUMS + n) * WG + local] = sums[(block + b) * N + n];
-            }
-#ifdef IN_RMS
-            partial[(b * SUMS + N) * WG + local] = squares[block + b];
-#endif
-        }
-        workgroupBarrier();
-        for (var i = local; i < BLOCK * OUTS * TEAMS; i += WG) {
-            let t = i % TEAMS;
-            let n = (i / TEAMS) % OUTS;
-            let b = i / (TEAMS * OUTS);
-            let o = (wid.x * TEAMS + t) * OUTS + n;
-            if o < outs {
-                var scale = 1.0;
-#ifdef IN_RMS
-                scale = inverseSqrt(team_sum(b, N, t) / f32(params.input.in_dim) + params.input.eps);
-#endif
-                var sum = team_sum(b, n, t) * scale;
+#for r R
+#for n OUTS
+    partial[($ru % BLOCK * SUMS + $nu) * WG + local] = sum$r_$n;
 #ifdef PAIRED
-                sum = silu(sum) * (team_sum(b, OUTS + n, t) * scale);
+    partial[($ru % BLOCK * SUMS + PAIR + $nu) * WG + local] = pair$r_$n;
 #endif
-#ifdef LAST
-                store(0u, o, sum);
-#else
-                store(row0 + block + b, o, sum);
+#endfor
+#ifdef IN_RMS
+    partial[($ru % BLOCK * SUMS + SUMS - 1u) * WG + local] = square$r;
 #endif
-            }
-        }
-        workgroupBarrier();
+    if $ru % BLOCK == BLOCK - 1u {
+        reduce($ru + 1u - BLOCK, row0, wid.x, local, outs);
     }
+#endfor
 #endif
 }

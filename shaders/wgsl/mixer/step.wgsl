@@ -1,12 +1,12 @@
 // One decode step of a mixer after its projection and convolution: l2norm of q and k, gates, the delta rule
 // (MATH.md §2) and, with NORM or GATED, the norm and gate of its output. S is read and written once.
 //
-// A workgroup is BV columns of one value head's S in one session, SPLIT threads a column, each with the ROWS channels
-// from part · ROWS on. With S̄ the decayed state, one pass gives k·S̄, q·S̄, q·k, k·k and q·q, from which all else
+// A workgroup is BV columns of one value head's S in one session, SPLIT threads a column, each with the 4 · FOURS
+// channels from part · 4 · FOURS on, in registers. With S̄ the decayed state, one pass gives k·S̄, q·S̄, q·k, k·k and q·q, from which all else
 // follows: the norms scale these sums, and q·S = q·S̄ + (q·k) e.
 // Grid: (⌈V / BV⌉, HV, rows).
 //
-// Consts: BV, SPLIT, H, HV, K, V. Flags: L2NORM, DELTA, LONGHORN; CONV, whether x is q|k|v after convolution and SiLU
+// Consts: BV, SPLIT, FOURS (⌈K / 4 / SPLIT⌉), H, HV, K, V. Flags: L2NORM, DELTA, LONGHORN; CONV, whether x is q|k|v after convolution and SiLU
 // (otherwise SiLU is applied here); NORM and GATED (GATE_SILU or sigmoid), which want BV = V; see conv/gates.
 
 #import common/rows
@@ -42,23 +42,45 @@ struct Params {
 
 const L2NORM_EPS: f32 = 1e-6;
 const MIN_LOG_DECAY: f32 = -1e4;
-const ROWS: u32 = (K + SPLIT - 1u) / SPLIT;
-const WIDTH: u32 = ROWS * SPLIT; // K with its padding
+const WIDTH: u32 = 4u * FOURS * SPLIT; // K with its padding
 const THREADS: u32 = BV * SPLIT;
 
-var<workgroup> qs: array<f32, WIDTH>;
-var<workgroup> ks: array<f32, WIDTH>;
+var<workgroup> qs: array<vec4<f32>, WIDTH / 4u>;
+var<workgroup> ks: array<vec4<f32>, WIDTH / 4u>;
 #ifdef CHANNELS
-var<workgroup> keep: array<f32, WIDTH>;
+var<workgroup> keep: array<vec4<f32>, WIDTH / 4u>;
 #endif
 // k·S̄, q·S̄, q·k, k·k of each thread's channels; and q·q.
 var<workgroup> shares: array<vec4<f32>, THREADS>;
 #ifdef L2NORM
 var<workgroup> squares: array<f32, THREADS>;
 #endif
+// What is added to each column of S, along k.
+var<workgroup> writes: array<f32, BV>;
 #ifdef NORM
-var<workgroup> outputs: array<f32, BV>;
+var<workgroup> outputs: array<vec4<f32>, (BV + 3u) / 4u>;
 #endif
+
+// Four channels of a column of S, from channel `c` on; zeros beyond K.
+fn load4(at: u32, c: u32) -> vec4<f32> {
+    var s = vec4<f32>(0.0);
+    if c + 3u < K {
+        s = vec4<f32>(state[at], state[at + V], state[at + 2u * V], state[at + 3u * V]);
+    } else {
+        for (var i = 0u; c + i < K; i++) {
+            s[i] = state[at + i * V];
+        }
+    }
+    return s;
+}
+
+fn store4(at: u32, c: u32, s: vec4<f32>) {
+    for (var i = 0u; i < 4u; i++) {
+        if c + i < K {
+            state[at + i * V] = s[i];
+        }
+    }
+}
 
 fn activate(v: f32) -> f32 {
 #ifdef CONV
@@ -79,114 +101,126 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let key_head = head / (HV / H);
     let column = wid.x * BV + lane % BV;
     let part = lane / BV;
-    let first = part * ROWS;
+    let first = part * FOURS; // in fours of channels
     let inside = column < V;
 
-    // The state is asked for before anything is waited for.
-    var s: array<f32, ROWS>;
+    // Everything is asked for before anything is waited for.
     let s_from = entry.x * params.state_words + params.state_at + head * K * V + column;
-    for (var i = 0u; i < ROWS; i++) {
-        s[i] = 0.0;
-        if inside && first + i < K {
-            s[i] = state[s_from + (first + i) * V];
-        }
+#for j FOURS
+    var s$j = vec4<f32>(0.0);
+    if inside {
+        s$j = load4(s_from + 4u * (first + $ju) * V, 4u * (first + $ju));
     }
-
+#endfor
     let start = row * params.gates.x_stride + params.x_at;
+    var value = 0.0;
+#ifdef GATED
+    var gate = 0.0;
+#endif
+#ifdef NORM
+    var norm = 0.0;
+#endif
+    if part == 0u && inside {
+        value = activate(x[start + 2u * H * K + head * V + column]);
+#ifdef GATED
+        gate = z[row * params.z_stride + params.z_at + head * V + column];
+#endif
+#ifdef NORM
+        norm = pack[params.norm + lane % BV];
+#endif
+    }
     for (var c = lane; c < WIDTH; c += THREADS) {
         let real = c < K;
         let at = start + key_head * K + min(c, K - 1u);
-        qs[c] = select(0.0, activate(x[at]), real);
-        ks[c] = select(0.0, activate(x[at + H * K]), real);
+        qs[c / 4u][c % 4u] = select(0.0, activate(x[at]), real);
+        ks[c / 4u][c % 4u] = select(0.0, activate(x[at + H * K]), real);
 #ifdef CHANNELS
-        keep[c] = exp(max(gate_decay(row, head * K + min(c, K - 1u)), MIN_LOG_DECAY));
+        keep[c / 4u][c % 4u] = exp(max(gate_decay(row, head * K + min(c, K - 1u)), MIN_LOG_DECAY));
 #endif
-    }
-    var value = 0.0;
-    if inside {
-        value = activate(x[start + 2u * H * K + head * V + column]);
     }
 #ifdef DECAY
 #ifndef CHANNELS
     let decay = exp(max(gate_decay(row, head), MIN_LOG_DECAY));
 #endif
 #endif
-#ifdef BETA
-    var beta = gate_beta(row, head);
-#endif
     workgroupBarrier();
 
     var share = vec4<f32>(0.0);
     var square = 0.0;
-    for (var i = 0u; i < ROWS; i++) {
-        let q = qs[first + i];
-        let k = ks[first + i];
+#for j FOURS
+    {
+        let q = qs[first + $ju];
+        let k = ks[first + $ju];
 #ifdef DECAY
 #ifdef CHANNELS
-        s[i] *= keep[first + i];
+        s$j *= keep[first + $ju];
 #else
-        s[i] *= decay;
+        s$j *= decay;
 #endif
 #endif
-        share = fma(vec4<f32>(k, q, q, k), vec4<f32>(s[i], s[i], k, k), share);
-        square = fma(q, q, square);
+        share += vec4<f32>(dot(k, s$j), dot(q, s$j), dot(q, k), dot(k, k));
+        square += dot(q, q);
     }
+#endfor
     shares[lane] = share;
 #ifdef L2NORM
     squares[lane] = square;
 #endif
     workgroupBarrier();
-    share = vec4<f32>(0.0);
-    square = 0.0;
-    for (var i = 0u; i < SPLIT; i++) {
-        share += shares[i * BV + lane % BV];
+    var o = 0.0;
+    if part == 0u {
+        share = vec4<f32>(0.0);
+        square = 0.0;
+        for (var i = 0u; i < SPLIT; i++) {
+            share += shares[i * BV + lane];
 #ifdef L2NORM
-        square += squares[i * BV + lane % BV];
+            square += squares[i * BV + lane];
 #endif
-    }
-    // 1/‖k‖ and 1/‖q‖.
-    var k_scale = 1.0;
-    var q_scale = params.scale;
+        }
+        // 1/‖k‖ and σ/‖q‖.
+        var k_scale = 1.0;
+        var q_scale = params.scale;
 #ifdef L2NORM
-    k_scale = inverseSqrt(share.w + L2NORM_EPS);
-    q_scale *= inverseSqrt(square + L2NORM_EPS);
+        k_scale = inverseSqrt(share.w + L2NORM_EPS);
+        q_scale *= inverseSqrt(square + L2NORM_EPS);
 #endif
-    var e = value;
+        var e = value;
 #ifdef DELTA
-    e -= k_scale * share.x;
+        e -= k_scale * share.x;
 #endif
 #ifdef BETA
+        var beta = gate_beta(row, head);
 #ifdef LONGHORN
-    beta /= 1.0 + beta * share.w * k_scale * k_scale;
+        beta /= 1.0 + beta * share.w * k_scale * k_scale;
 #endif
-    e *= beta;
+        e *= beta;
 #endif
-    let write = k_scale * e;
-    for (var i = 0u; i < ROWS; i++) {
-        if inside && first + i < K {
-            state[s_from + (first + i) * V] = fma(ks[first + i], write, s[i]);
-        }
-    }
-    var o = q_scale * fma(share.z, write, share.y);
+        writes[lane] = k_scale * e;
+        o = q_scale * fma(share.z, k_scale * e, share.y);
 #ifdef NORM
-    if part == 0u {
-        outputs[lane] = select(0.0, o, inside);
+        outputs[lane / 4u][lane % 4u] = select(0.0, o, inside);
+#endif
     }
     workgroupBarrier();
-    var fours = vec4<f32>(0.0);
-    for (var i = 0u; i + 4u <= BV; i += 4u) {
-        let v = vec4<f32>(outputs[i], outputs[i + 1u], outputs[i + 2u], outputs[i + 3u]);
-        fours = fma(v, v, fours);
+    if inside {
+        let write = writes[lane % BV];
+#for j FOURS
+        store4(s_from + 4u * (first + $ju) * V, 4u * (first + $ju), fma(ks[first + $ju], vec4<f32>(write), s$j));
+#endfor
     }
-    var sum = (fours.x + fours.y) + (fours.z + fours.w);
-    for (var i = BV & 0xfffffffcu; i < BV; i++) {
-        sum = fma(outputs[i], outputs[i], sum);
-    }
-    o *= inverseSqrt(sum / f32(V) + params.eps) * pack[params.norm + lane % BV];
-#endif
     if inside && part == 0u {
+#ifdef NORM
+        var fours = vec4<f32>(0.0);
+        for (var i = 0u; i < BV / 4u; i++) {
+            fours = fma(outputs[i], outputs[i], fours);
+        }
+        var sum = (fours.x + fours.y) + (fours.z + fours.w);
+        for (var i = BV / 4u * 4u; i < BV; i++) {
+            sum = fma(outputs[i / 4u][i % 4u], outputs[i / 4u][i % 4u], sum);
+        }
+        o *= inverseSqrt(sum / f32(V) + params.eps) * norm;
+#endif
 #ifdef GATED
-        let gate = z[row * params.z_stride + params.z_at + head * V + column];
 #ifdef GATE_SILU
         o *= silu(gate);
 #else
