@@ -69,7 +69,7 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub(crate) enum Runner {
     Cpu(cpu::Runner),
-    Gpu(gpu::Runner),
+    Gpu(Box<gpu::Runner>),
 }
 
 /// A run of decode steps whose tokens can be awaited.
@@ -125,7 +125,7 @@ impl Model {
             Device::Gpu(gpu) => {
                 let mut uploading = |done, total| progress(Progress { stage: Stage::Uploading, done, total });
                 let options = gpu::GpuOptions { slots, half_products: options.half_products };
-                Runner::Gpu(gpu::Runner::new(gpu.clone(), spec.clone(), options, &mut uploading)?)
+                Runner::Gpu(Box::new(gpu::Runner::new(gpu.clone(), spec.clone(), options, &mut uploading)?))
             }
         };
         let inner = Inner {

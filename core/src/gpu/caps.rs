@@ -76,7 +76,7 @@ impl Caps {
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
             storage_buffers: limits.max_storage_buffers_per_shader_stage,
             texture_weights: software,
-            max_uniform: limits.max_uniform_buffer_binding_size.into(),
+            max_uniform: limits.max_uniform_buffer_binding_size,
             max_texture: limits.max_texture_dimension_2d,
             max_binding: limits.max_storage_buffer_binding_size,
             max_buffer: limits.max_buffer_size,

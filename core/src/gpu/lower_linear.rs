@@ -361,8 +361,11 @@ impl Lower<'_> {
         let most = self.window_rows(source.params.x_stride);
         let uniform = source.aligned && !last && most > 0;
         let r = rows_a_pass(rows, if uniform { most.min(8) } else { 8 });
-        let window_rows =
-            if uniform { (1..=rows.min(most)).rev().find(|w| rows % w == 0 && w % r == 0).unwrap_or(r) } else { rows };
+        let window_rows = if uniform {
+            (1..=rows.min(most)).rev().find(|w| rows.is_multiple_of(*w) && w.is_multiple_of(r)).unwrap_or(r)
+        } else {
+            rows
+        };
         let window = if uniform { (self.window_bytes() / 16) as u32 } else { 0 };
         (SoloTile { workgroup: 0, outputs: 4, rows: r, window }, window_rows)
     }

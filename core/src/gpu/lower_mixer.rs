@@ -313,7 +313,7 @@ impl Lower<'_> {
         let convolved = self.fused.convolved.take() == Some(op.qkv.buf);
         // Rows of a window; what lies apart has none.
         let most = if form.apart { 0 } else { self.window_rows(x.stride) };
-        let rows = (1..=self.rows().min(most)).rev().find(|w| self.rows() % w == 0);
+        let rows = (1..=self.rows().min(most)).rev().find(|w| self.rows().is_multiple_of(*w));
         let window = rows.map_or(0, |_| (self.window_bytes() / 16) as u32);
         let rows = rows.unwrap_or(self.rows());
         let variant = solo_step(&form, window, convolved);
