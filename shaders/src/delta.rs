@@ -80,10 +80,11 @@ pub fn precond_apply(key_dim: u32, chunked: bool) -> Variant {
     Variant::new(Kernel::PrecondApply).with("K", padded(key_dim)).flag("CHUNKED", chunked)
 }
 
-/// `delta/step`: groups (⌈V/columns⌉, HV, sequences), `split` threads a column.
-pub fn step(parts: Parts, key_dim: u32, columns: u32, split: u32) -> Variant {
+/// `delta/step`: groups (⌈V/columns⌉, HV, sequences), `split` threads a column. `normalise`: q and k come as they are;
+/// only without a write key of its own.
+pub fn step(parts: Parts, key_dim: u32, columns: u32, split: u32, normalise: bool) -> Variant {
     let variant = Variant::new(Kernel::DeltaStep).with("K", padded(key_dim)).with("BV", columns).with("SPLIT", split);
-    parts.flags(variant)
+    parts.flags(variant).flag("NORMALISE", normalise)
 }
 
 /// `delta/chunk/gram`: groups (HV, chunks). `for_wide`: what it leaves is for [`wide`].

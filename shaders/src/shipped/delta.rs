@@ -40,7 +40,10 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
         add(precond_apply(k, false));
         add(precond_apply(k, true));
         for p in parts() {
-            add(step(p, k, 32, 8));
+            add(step(p, k, 32, 8, false));
+            if !p.write_key {
+                add(step(p, k, 32, 8, true));
+            }
             for chunk in [16, 32] {
                 add(gram(p, k, chunk, false));
                 if p.delta {

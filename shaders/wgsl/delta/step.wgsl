@@ -3,6 +3,7 @@
 // A workgroup is BV columns of one value head's S in one sequence, SPLIT threads a column, each with the ROWS channels
 // from part · ROWS on. S is read and written once, BV consecutive columns at a time. One exchange between threads a
 // token: with S̄ the decayed state, both r = k·S̄ and q·S̄ come from the same pass, and q·S = q·S̄ + (q·k̃) e.
+// With NORMALISE, q and k come as they are: their lengths are found in the same pass, x / sqrt(Σx² + 1e-6).
 // Groups: (⌈V/BV⌉, HV, sequences).
 #import delta/params
 @group(0) @binding(auto) var<storage, read> q: array<f32>; // view [rows, H, K]
@@ -30,6 +31,9 @@ var<workgroup> kts: array<f32, 2u * WIDTH>;
 #endif
 #ifdef CHANNEL
 var<workgroup> keep: array<f32, 2u * WIDTH>;
+#endif
+#ifdef NORMALISE
+var<workgroup> squares: array<vec2<f32>, THREADS>; // Σk², Σq² of each thread's channels
 #endif
 var<workgroup> shares: array<vec3<f32>, THREADS>; // k·S̄, q·S̄, q·k̃ of each thread's channels
 
@@ -84,6 +88,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let decay = exp(max(g[row * p.g_stride + p.g_at + head], MIN_LOG_DECAY));
 #endif
     var share = vec3<f32>(0.0);
+    var square = vec2<f32>(0.0);
     for (var i = 0u; i < ROWS; i++) {
 #ifdef HEAD
       s[i] *= decay;
@@ -97,26 +102,41 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let kt = ks[at + i];
 #endif
       share += vec3<f32>(ks[at + i] * s[i], qs[at + i] * s[i], qs[at + i] * kt);
+#ifdef NORMALISE
+      square += vec2<f32>(ks[at + i] * ks[at + i], qs[at + i] * qs[at + i]);
+#endif
     }
     shares[lane] = share;
+#ifdef NORMALISE
+    squares[lane] = square;
+#endif
     workgroupBarrier();
     if (t + 1u < length) {
       fill(row + 1u, head, lane, ((t + 1u) % 2u) * WIDTH);
     }
     share = vec3<f32>(0.0);
+    square = vec2<f32>(0.0);
     for (var i = 0u; i < SPLIT; i++) {
       share += shares[i * BV + lane % BV];
+#ifdef NORMALISE
+      square += squares[i * BV + lane % BV];
+#endif
     }
+    var unit = vec2<f32>(1.0); // of k, of q
+#ifdef NORMALISE
+    unit = 1.0 / sqrt(square + 1e-6);
+#endif
     var e = 0.0;
     if (inside) {
       e = v[row * p.v_stride + p.v_at + head * p.value_dim + column];
     }
 #ifdef DELTA
-    e -= share.x;
+    e -= unit.x * share.x;
 #endif
 #ifdef BETA_GIVEN
     e *= beta[row * p.b_stride + p.b_at + head];
 #endif
+    e *= unit.x;
     for (var i = 0u; i < ROWS; i++) {
 #ifdef WRITE_KEY
       s[i] += kts[at + i] * e;
@@ -125,7 +145,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
     }
     if (inside && part == 0u) {
-      out[row * p.o_stride + p.o_at + head * p.value_dim + column] = p.scale * (share.y + share.z * e);
+      out[row * p.o_stride + p.o_at + head * p.value_dim + column] = p.scale * unit.y * (share.y + share.z * e);
     }
   }
 

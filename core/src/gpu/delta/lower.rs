@@ -49,7 +49,12 @@ fn wide_split(key_dim: u32, chunk: u32, caps: &Caps) -> Option<u32> {
 /// [`Error::Argument`] for a call that does not fit its rule.
 pub fn lower_recurrent(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> Result<Vec<Dispatch>> {
     let mut lowering = Lowering::new(call, caps, scratch)?;
-    lowering.prepare();
+    // The step finds the lengths of q and k by itself where nothing else wants them.
+    let alone = call.precond.is_none() && call.rule.beta != Beta::Longhorn && call.key_dim.is_multiple_of(4);
+    lowering.normalise = call.l2norm && alone && !lowering.software;
+    if !lowering.normalise {
+        lowering.prepare();
+    }
     if let Some(precond) = call.precond {
         lowering.precond_steps(precond);
     }
@@ -103,6 +108,8 @@ struct Lowering<'a, 'b> {
     fours: bool,
     /// Kernels for software adapters.
     software: bool,
+    /// The step normalises q and k.
+    normalise: bool,
     /// Threads' groups of the wide scan, where it is taken.
     wide: Option<u32>,
     /// Buffers of q, k (with k̃) and β: the call's, or scratch once a kernel has remade them.
@@ -196,7 +203,20 @@ impl<'a, 'b> Lowering<'a, 'b> {
         let slots = call.state.words.is_multiple_of(4) && call.state.at.is_multiple_of(4);
         let fours = call.value_dim.is_multiple_of(4) && slots && fours(call.v) && fours(call.out);
         let software = caps.software && fours;
-        Ok(Self { call, parts, params, fours, software, wide: None, q, k, beta, scratch, dispatches: Vec::new() })
+        Ok(Self {
+            call,
+            parts,
+            params,
+            fours,
+            software,
+            normalise: false,
+            wide: None,
+            q,
+            k,
+            beta,
+            scratch,
+            dispatches: Vec::new(),
+        })
     }
 
     fn push(&mut self, variant: Variant, buffers: Vec<usize>, groups: [u32; 3]) {
@@ -308,7 +328,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         buffers.extend(call.g.map(|g| g.buffer));
         buffers.extend([call.state.buffer, call.out.buffer, call.sequences.buffer]);
         let groups = [call.value_dim.div_ceil(columns), call.value_heads, call.sequences.len];
-        self.push(kernels::step(self.parts, call.key_dim, columns, split), buffers, groups);
+        self.push(kernels::step(self.parts, call.key_dim, columns, split, self.normalise), buffers, groups);
     }
 
     /// Scratch of the chunk stages: a `pair` block a chunk and value head.
