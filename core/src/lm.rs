@@ -68,7 +68,7 @@ pub(crate) struct Inner {
 /// The engine's half. No method waits for a GPU: what must be waited for is a future that owns what it needs.
 #[derive(Debug)]
 pub(crate) enum Runner {
-    Cpu(cpu::Runner),
+    Cpu(Box<cpu::Runner>),
     Gpu(Box<gpu::Runner>),
 }
 
@@ -120,7 +120,7 @@ impl Model {
         let runner = match device {
             Device::Cpu { threads, .. } => {
                 let options = cpu::CpuOptions { threads: *threads, slots };
-                Runner::Cpu(cpu::Runner::new(spec.clone(), options)?)
+                Runner::Cpu(Box::new(cpu::Runner::new(spec.clone(), options)?))
             }
             Device::Gpu(gpu) => {
                 let mut uploading = |done, total| progress(Progress { stage: Stage::Uploading, done, total });
