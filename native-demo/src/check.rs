@@ -39,10 +39,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
     let folder = find::model(args.model.model.as_deref())?;
     let interrupt = Interrupt::watch();
     let device = Device::open(&args.model.device.0)?;
-    eprintln!("{}", describe_device(&device));
     let options = LoadOptions { sessions: 2, ..Default::default() };
     let model = load_on(&folder, &device, options)?;
     let reference = load_on(&folder, &Device::CPU, options)?;
+    crate::output::tell(format_args!("{}", describe_device(&device)));
     let tokens = Random::new(3).tokens(LENGTHS.iter().copied().max().unwrap_or(1), model.spec().vocab);
     let (mut got, mut want) = (model.session()?, reference.session()?);
 

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::ModelArgs;
 use crate::find;
-use crate::output::{bytes, count, time};
+use crate::output::{bytes, count, tell, time};
 
 /// A loaded model, and what is worth telling about it.
 pub(crate) struct Loaded {
@@ -21,7 +21,7 @@ pub(crate) struct Loaded {
     pub(crate) time: Duration,
 }
 
-/// Opens the device, loads the model, and says both on standard error.
+/// Opens the device and loads the model.
 pub(crate) fn load(args: &ModelArgs, options: LoadOptions) -> Result<Loaded> {
     let start = Instant::now();
     // The folder first: a wrong name should not cost the time to open a device.
@@ -30,10 +30,7 @@ pub(crate) fn load(args: &ModelArgs, options: LoadOptions) -> Result<Loaded> {
     let model = load_on(&folder, &device, options)?;
     let time = start.elapsed();
     let name = name(&folder);
-    let loaded = Loaded { model, name, time };
-    eprintln!("{}", loaded.describe());
-    eprintln!("{}", describe_device(&device));
-    Ok(loaded)
+    Ok(Loaded { model, name, time })
 }
 
 /// Loads a folder on a device.
@@ -60,6 +57,13 @@ pub(crate) fn describe_device(device: &Device) -> String {
 }
 
 impl Loaded {
+    /// Says what was loaded, and where it runs: after everything that can be wrong with the input was looked at, since
+    /// then an error is one line.
+    pub(crate) fn tell(&self) {
+        tell(format_args!("{}", self.describe()));
+        tell(format_args!("{}", describe_device(self.model.device())));
+    }
+
     fn describe(&self) -> String {
         let spec = self.model.spec();
         format!(

@@ -46,7 +46,7 @@ fn main() {
         // Nobody reads standard output any more (`deltanet … | head`): not an error of ours.
         Err(error) if output::is_broken_pipe(&error) => {}
         Err(error) => {
-            eprintln!("error: {}", one_line(&error));
+            crate::output::tell(format_args!("error: {}", one_line(&error)));
             std::process::exit(2);
         }
     }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 /// How tokens are printed.
@@ -90,6 +90,16 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
                 .downcast_ref::<serde_json::Error>()
                 .is_some_and(|e| e.io_error_kind() == Some(io::ErrorKind::BrokenPipe))
     })
+}
+
+/// A line on standard output.
+pub(crate) fn say(line: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
+    writeln!(io::stdout().lock(), "{line}").context("standard output")
+}
+
+/// A line on standard error, for people. One that cannot be written is no reason to end.
+pub(crate) fn tell(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// `1,234`: thousands apart.

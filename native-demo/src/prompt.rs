@@ -5,6 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+/// Most bytes of a text or a saved session.
+const MOST: u64 = 256 << 20;
+
 /// The prompt: the argument, or standard input up to its end. One newline at the very end of standard input is
 /// dropped: `echo` adds it, and a story goes on after "time", not after "time\n".
 pub(crate) fn read(argument: Option<&str>) -> Result<String> {
@@ -17,9 +20,7 @@ pub(crate) fn read(argument: Option<&str>) -> Result<String> {
             "prompt: expected an argument or text on standard input, got neither (try: deltanet \"Once upon a time\")"
         );
     }
-    let mut bytes = Vec::new();
-    stdin.read_to_end(&mut bytes).context("standard input")?;
-    let mut text = utf8(bytes, "standard input")?;
+    let mut text = utf8(bounded(&mut stdin, "standard input")?, "standard input")?;
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {
@@ -36,7 +37,23 @@ pub(crate) fn file(path: &Path) -> Result<String> {
 
 /// A file's bytes.
 pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| path.display().to_string())
+    let name = path.display().to_string();
+    let mut file = std::fs::File::open(path).with_context(|| name.clone())?;
+    let size = file.metadata().with_context(|| name.clone())?.len();
+    if size > MOST {
+        bail!("{name}: expected at most {MOST} bytes, got {size}");
+    }
+    bounded(&mut file, &name)
+}
+
+/// Everything that a source has, if it is not too much.
+fn bounded(from: &mut dyn Read, name: &str) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(MOST + 1).read_to_end(&mut bytes).with_context(|| name.to_string())?;
+    if bytes.len() as u64 > MOST {
+        bail!("{name}: expected at most {MOST} bytes, got more");
+    }
+    Ok(bytes)
 }
 
 fn utf8(bytes: Vec<u8>, source: &str) -> Result<String> {

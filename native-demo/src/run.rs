@@ -15,6 +15,9 @@ use crate::load::{Loaded, load};
 use crate::output::{Format, Token, Writer, rate, thousands, time};
 use crate::prompt;
 
+/// Tokens of a prompt between two looks at Ctrl-C.
+const PIECE: usize = 2048;
+
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     // Everything that can be wrong with the input comes before the slow parts.
     let saved = args.resume.as_deref().map(prompt::bytes).transpose()?;
@@ -30,9 +33,25 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let (Some(bytes), Some(path)) = (&saved, &args.resume) {
         session.restore(bytes).with_context(|| path.display().to_string())?;
     }
+    let tokens = if saved.is_some() && prompt.is_empty() { Vec::new() } else { session.encode(&prompt)? };
+    let options = GenerateOptions {
+        sampling: args.sampling(seed),
+        max_tokens: args.max_tokens as usize,
+        stop: args.stop.clone(),
+        ..GenerateOptions::default()
+    };
+    options.sampling.check()?;
+    loaded.tell();
     let start = Instant::now();
-    let prompt_tokens = if saved.is_some() && prompt.is_empty() { 0 } else { session.feed_text(&prompt)? };
-    session.synchronize()?;
+    let mut prompt_tokens = 0;
+    for piece in tokens.chunks(PIECE) {
+        if interrupt.pressed() {
+            break;
+        }
+        session.feed(piece)?;
+        session.synchronize()?;
+        prompt_tokens += piece.len();
+    }
     let prefill = start.elapsed();
 
     let format = match (args.json, args.logprobs) {
@@ -45,12 +64,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         // So that a person sees one text. Not on standard output: there only what the model wrote may be.
         eprint!("\x1b[2m{prompt}\x1b[0m");
     }
-    let options = GenerateOptions {
-        sampling: args.sampling(seed),
-        max_tokens: args.max_tokens as usize,
-        stop: args.stop.clone(),
-        ..GenerateOptions::default()
-    };
     let start = Instant::now();
     let mut tokens = 0;
     let mut generation = session.generate(options)?;
@@ -113,17 +126,22 @@ impl Summary {
     fn print(&self, loaded: &Loaded, prefill: Duration, decode: Duration) {
         let line = |what: &str, n: usize, t: Duration| {
             let per_second = rate(n, t);
-            eprintln!(
+            crate::output::tell(format_args!(
                 "{what:8} {:>6} tokens in {:>8}  {:>8} tokens/s",
                 thousands(n as u64),
                 time(t),
                 thousands(per_second.round() as u64)
-            );
+            ));
         };
-        eprintln!();
+        crate::output::tell(format_args!(""));
         line("prefill", self.prompt_tokens, prefill);
         line("decode", self.tokens, decode);
-        eprintln!("ended    {}, seed {}, {}", self.finish, self.seed, loaded.model.device().describe());
+        crate::output::tell(format_args!(
+            "ended    {}, seed {}, {}",
+            self.finish,
+            self.seed,
+            loaded.model.device().describe()
+        ));
     }
 }
 

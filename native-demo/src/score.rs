@@ -12,7 +12,7 @@ use crate::Exit;
 use crate::args::ScoreArgs;
 use crate::interrupt::Interrupt;
 use crate::load::load;
-use crate::output::{json, rate};
+use crate::output::{json, rate, say};
 use crate::prompt;
 
 /// Tokens between two looks at Ctrl-C and two steps of the bar.
@@ -30,6 +30,7 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<Exit> {
             args.file.display()
         );
     }
+    loaded.tell();
     let mut session = loaded.model.session()?;
     let bar = ProgressBar::with_draw_target(Some(tokens.len() as u64), ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("scoring   [{bar:32}] {pos}/{len} tokens, {per_sec}, {eta} left") {
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &ScoreArgs) -> Result<Exit> {
     if args.json {
         json(&mut stdout(), &score)?;
     } else {
-        score.print();
+        score.print()?;
     }
     Ok(end)
 }
@@ -89,13 +90,17 @@ struct Score {
 }
 
 impl Score {
-    fn print(&self) {
-        println!("perplexity     {:.4}", self.perplexity);
-        println!("nats per token {:.5}", self.nats_per_token);
+    fn print(&self) -> Result<()> {
+        say(format_args!("perplexity     {:.4}", self.perplexity))?;
+        say(format_args!("nats per token {:.5}", self.nats_per_token))?;
         match self.bits_per_byte {
-            Some(bits) => println!("bits per byte  {bits:.5}"),
-            None => println!("bits per byte  unknown: ended after {} tokens", self.tokens),
+            Some(bits) => say(format_args!("bits per byte  {bits:.5}"))?,
+            None => say(format_args!("bits per byte  unknown: ended after {} tokens", self.tokens))?,
         }
-        eprintln!("scored {} tokens in {:.2} s, {:.0} tokens/s", self.tokens, self.seconds, self.tokens_per_second);
+        crate::output::tell(format_args!(
+            "scored {} tokens in {:.2} s, {:.0} tokens/s",
+            self.tokens, self.seconds, self.tokens_per_second
+        ));
+        Ok(())
     }
 }

@@ -188,6 +188,43 @@ fn a_model_larger_than_memory_is_one_line() {
     assert_eq!(message.matches("Cannot allocate memory").count(), 1, "{message}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_output_is_one_line() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for words in [
+        &["score", "README.md", "--device", "cpu"][..],
+        &["info"],
+        &["Once", "--device", "cpu", "--max-tokens", "2"],
+        &["bench", "--only", "operator", "--tokens", "4", "--heads", "1", "--key-dim", "8", "--device", "cpu"],
+    ] {
+        let out = deltanet(words).stdout(full()).stderr(Stdio::piped()).output().unwrap();
+        let stderr = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{words:?}: {stderr}");
+        let last = stderr.lines().last().unwrap();
+        assert!(last.starts_with("error: ") && last.contains("No space left"), "{words:?}: {stderr}");
+        assert!(!stderr.contains("panicked"), "{words:?}: {stderr}");
+    }
+    // Nobody can be told anything; that is no reason to panic.
+    let out = deltanet(&["Once", "--device", "cpu", "--max-tokens", "2"]).stderr(full()).output().unwrap();
+    assert!(out.status.success(), "{}", out.status);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_long_prompt_can_be_interrupted() {
+    let long = "once upon a time there was ".repeat(40_000);
+    let words = ["--preserve-status", "-s", "INT", "3", env!("CARGO_BIN_EXE_deltanet"), "--device", "cpu"];
+    let mut command = Command::new("timeout");
+    command.current_dir(repository()).args(words);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(long.as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    let stderr = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("interrupted"), "{stderr}");
+}
+
 #[test]
 fn bad_text_is_one_line_that_says_where() {
     let words = ["--device", "cpu", "--max-tokens", "4"];

@@ -62,6 +62,9 @@ impl Files {
             Self::Dir(dir) => {
                 use std::io::Read;
                 let Some((file, size)) = regular(&dir.join(name))? else { return Ok(None) };
+                if size > most {
+                    return Err(Error::format(self.path(name), format!("expected at most {most} bytes, got {size}")));
+                }
                 let mut bytes = Vec::new();
                 // One byte more than allowed, so that a file that grew after its size was asked for is noticed too.
                 file.take(most + 1)

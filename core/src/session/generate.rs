@@ -274,6 +274,11 @@ impl<'a> Batch<'a> {
             reader.close();
             return Ok(None);
         }
+        if emit.logprob.is_nan() {
+            reader.finish = Some(Finish::Cancelled);
+            self.roll_back(i)?;
+            return Err(super::overflow());
+        }
         self.read.taken[i] += 1;
         reader.taken += 1;
         self.sessions[i].tokens.push(emit.token);

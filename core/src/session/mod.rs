@@ -78,6 +78,16 @@ impl Session {
     /// # Errors
     /// [`Error::Tokenizer`] when the model has no tokenizer, or it fails.
     pub fn feed_text(&mut self, text: &str) -> Result<usize> {
+        let tokens = self.encode(text)?;
+        self.feed(&tokens)?;
+        Ok(tokens.len())
+    }
+
+    /// The tokens that [`Session::feed_text`] would feed.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] when the model has no tokenizer, or it fails.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut tokens = self.model.require_tokenizer()?.encode(text, true)?;
         if let Some(bos) = self.model.spec().bos
             && self.tokens.is_empty()
@@ -85,8 +95,7 @@ impl Session {
         {
             tokens.insert(0, bos);
         }
-        self.feed(&tokens)?;
-        Ok(tokens.len())
+        Ok(tokens)
     }
 
     /// Forgets everything.
@@ -145,7 +154,7 @@ impl Session {
             }
             before = rows.last().map(<[f32]>::to_vec);
         }
-        Ok(nll)
+        if nll.iter().any(|x| x.is_nan()) { Err(overflow()) } else { Ok(nll) }
     }
 
     /// The whole session as bytes: a header (version, model fingerprint, tokens), then the state. Any engine loads it.
@@ -223,4 +232,9 @@ impl Session {
     pub fn synchronize(&self) -> Result<()> {
         if self.tokens.is_empty() { Ok(()) } else { self.logits().map(drop) }
     }
+}
+
+/// Logits that are no numbers: finite weights do not promise finite activations.
+fn overflow() -> Error {
+    Error::tensor("logits", "numbers", "NaN: the weights or the state are too large for f32")
 }

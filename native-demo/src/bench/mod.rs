@@ -28,7 +28,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let interrupt = Interrupt::watch();
     let rules = rules(&args.rule)?;
     let device = Device::open(&args.model.device.0)?;
-    eprintln!("{}", describe_device(&device));
+    crate::output::tell(format_args!("{}", describe_device(&device)));
     let mut report = Report::new(device.describe(), !args.json);
     let limit = Duration::from_secs(args.seconds.into());
     let hardware = matches!(&device, Device::Gpu(gpu) if !gpu.caps().software);

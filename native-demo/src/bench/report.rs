@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::measure::Times;
-use crate::output::time;
+use crate::output::{say, time};
 
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
@@ -89,7 +89,10 @@ impl Report {
     /// The head of a part of the table.
     pub(crate) fn head(&self, title: &str) -> Result<()> {
         if self.table {
-            println!("\n{title:<58} {:>10} {:>10} {:>10} {:>20} {:>8}", "median", "min", "GPU", "rate", "error");
+            say(format_args!(
+                "\n{title:<58} {:>10} {:>10} {:>10} {:>20} {:>8}",
+                "median", "min", "GPU", "rate", "error"
+            ))?;
         }
         Ok(())
     }
@@ -129,7 +132,8 @@ impl Report {
 
     pub(crate) fn skip(&mut self, what: String) {
         if self.table {
-            println!("skipped: {what}");
+            // The list in JSON has it too.
+            let _ = say(format_args!("skipped: {what}"));
         }
         self.skipped.push(what);
     }

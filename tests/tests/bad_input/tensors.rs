@@ -1,7 +1,11 @@
 //! model.safetensors, its index and shards.
 
+use std::sync::Arc;
+
 use deltanet::checkpoint::Checkpoint;
 use deltanet::model::{DType, Spec, Weight};
+use deltanet::session::GenerateOptions;
+use deltanet::{Device, LoadOptions, Model};
 use deltanet_tests::checkpoints::tiny;
 use deltanet_tests::files::{Files, join, message, sharded, split};
 use serde_json::json;
@@ -144,6 +148,26 @@ fn numbers_that_are_none_are_found_wherever_they_are() {
             refuses(&files.with(FILE, bytes), &expected);
         }
     }
+}
+
+#[test]
+fn finite_weights_that_overflow_are_noticed() {
+    let files = gdn();
+    let (header, data) = split(files.get(FILE));
+    let start = files.get(FILE).len() - data.len();
+    let at = |i: usize| header["model.norm.weight"]["data_offsets"][i].as_u64().unwrap() as usize;
+    let mut bytes = files.get(FILE).to_vec();
+    for element in bytes[start + at(0)..start + at(1)].chunks_exact_mut(4) {
+        element.copy_from_slice(&3e38f32.to_le_bytes());
+    }
+    let spec = Arc::new(files.with(FILE, bytes).load().unwrap());
+    let model = Model::from_spec(spec, None, &Device::CPU, LoadOptions::default(), &mut |_| ()).unwrap();
+    let mut session = model.session().unwrap();
+    let expected = "tensor logits: expected numbers, got NaN: the weights or the state are too large for f32";
+    assert_eq!(session.score(&[1, 2, 3, 4]).unwrap_err().to_string(), expected);
+    let mut generation = session.generate(GenerateOptions::default()).unwrap();
+    assert_eq!(generation.next().unwrap().unwrap_err().to_string(), expected);
+    assert!(generation.next().is_none());
 }
 
 /// model.safetensors with its tensors in another type.
