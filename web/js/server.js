@@ -175,7 +175,8 @@ export function serve(port) {
           tell("pieces", { run, tokens, logprobs, texts }, [tokens.buffer, logprobs.buffer]);
           if (performance.now() - drawn >= frame) {
             drawn = performance.now();
-            await redraw(id);
+            // A picture that fails is not the text's business: if the device was lost, the text will hear of it.
+            await redraw(id).catch(() => {});
           }
           await pause();
           // The state stays that of what the other side has until it asks for more.

@@ -112,7 +112,7 @@ export async function trouble(name) {
         await page.goto(`${server.url}tests/blank.html`);
         const thread = await worker(page);
         if (!thread) return skip(`${name}: a GPU that is ${what}`, "this browser's Workers cannot be reached");
-        await thread.evaluate(() => Object.defineProperty(GPUAdapterInfo.prototype, "isFallbackAdapter", { get: () => false }));
+        await thread.evaluate(() => void Object.defineProperty(GPUAdapterInfo.prototype, "isFallbackAdapter", { get: () => false }));
         await thread.evaluate(change);
         const info = await page.evaluate(async () => {
           const session = await (await import("/js/index.js")).load("/models/stories-17m/files.json");
