@@ -262,7 +262,7 @@ mod tests {
             }
             hit.iter().filter(|h| **h).count()
         };
-        let all = Sampling { temperature: 1.0, top_p: 1.0, ..Sampling::default() };
+        let all = Sampling { temperature: 1.0, top_p: 1.0, min_p: 0.0, ..Sampling::default() };
         assert_eq!(kept(all), 5);
         assert_eq!(kept(Sampling { top_k: 2, ..all }), 2);
         // Probabilities 0.636, 0.234, 0.086, 0.032, 0.012.

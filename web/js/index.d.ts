@@ -233,6 +233,29 @@ export interface DeltaResult {
   chunk: number;
 }
 
+/** Tensors are row-major. Query head `h` reads key and value head `h / (heads / kvHeads)`. */
+export interface AttentionCall {
+  /** `kvHeads` defaults to `heads`. */
+  shape: { batch?: number; tokens: number; heads?: number; kvHeads?: number; headDim: number };
+  /** `[batch, tokens, heads, headDim]` */
+  q: Float32Array;
+  /** `[batch, tokens, kvHeads, headDim]` */
+  k: Float32Array;
+  /** `[batch, tokens, kvHeads, headDim]` */
+  v: Float32Array;
+  /** RMSNorm of each head of q and k, weights `[headDim]`; `eps` defaults to 1e-5. */
+  qkNorm?: { q: Float32Array; k: Float32Array; eps?: number };
+  /** `[N + 1]` offsets of packed sequences. */
+  cuSeqlens?: Uint32Array;
+  /** Default `headDim ** -0.5`. */
+  scale?: number;
+  /** Tokens that a query sees, itself included; all before it by default. */
+  window?: number;
+  /** Base of the rotary embedding, half-split form; none by default. */
+  ropeTheta?: number;
+  device?: Device;
+}
+
 export type Rule =
   | "linear_attention" | "scalar_decay" | "channel_decay" | "deltanet" | "gated_deltanet" | "kda" | "longhorn"
   | "preconditioned_deltanet" | "preconditioned_gated_deltanet" | "preconditioned_kda";
@@ -242,6 +265,8 @@ export const operators: {
   recurrent(rule: Rule, call: DeltaCall): Promise<DeltaResult>;
   /** Chunk by chunk: the same result, for long sequences. */
   chunk(rule: Rule, call: DeltaCall): Promise<DeltaResult>;
+  /** Causal softmax attention, full or over a sliding window: `[batch, tokens, heads, headDim]`. */
+  attention(call: AttentionCall): Promise<Float32Array>;
 };
 
 /** Models kept in the browser's storage. */

@@ -307,6 +307,7 @@ class Generation {
 export const operators = {
   recurrent: (rule, tensors) => call("delta", { form: "recurrent", rule, call: tensors }),
   chunk: (rule, tensors) => call("delta", { form: "chunk", rule, call: tensors }),
+  attention: (tensors) => call("attention", { call: tensors }),
 };
 
 /** Models kept in the browser's storage. */

@@ -260,6 +260,11 @@ export function serve(port) {
       return new Moved(result, arrays.map((a) => a.buffer));
     },
 
+    async attention({ call }) {
+      const out = await (await ready()).attention(call);
+      return new Moved(out, [out.buffer]);
+    },
+
     liveBytes: async () => (await ready()).liveBytes(),
     moduleBytes: async () => {
       await ready();

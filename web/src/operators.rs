@@ -2,7 +2,7 @@
 
 use deltanet::delta::{Inputs, Options, Output, Precond, Shape};
 use deltanet::rule::Rule;
-use deltanet::{Device, Error, cpu, gpu};
+use deltanet::{Device, Error, attention, cpu, gpu};
 use js_sys::{Float32Array, Object, Uint32Array};
 use wasm_bindgen::prelude::wasm_bindgen;
 use wasm_bindgen::{JsCast, JsValue};
@@ -26,6 +26,15 @@ fn required(inputs: &JsValue, name: &str) -> Result<Vec<f32>> {
 fn size(shape: &JsValue, name: &str, default: Option<usize>) -> Result<usize> {
     let given = options::whole(shape, name, 0.0)?.map(options::clamp).or(default);
     Ok(given.ok_or_else(|| Error::argument(name, "a number", "nothing"))?)
+}
+
+/// Offsets of packed sequences.
+fn offsets(call: &JsValue) -> Result<Option<Vec<u32>>> {
+    let Some(value) = field(call, "cuSeqlens") else { return Ok(None) };
+    match value.dyn_ref::<Uint32Array>() {
+        Some(array) => Ok(Some(array.to_vec())),
+        None => Err(Error::argument("cuSeqlens", "a Uint32Array", "something else").into()),
+    }
 }
 
 fn output(out: &Output) -> Object {
@@ -72,13 +81,7 @@ impl Engine {
             Some(p) => Some((required(p, "g")?, required(p, "beta")?, required(p, "logScale")?, floats(p, "initial")?)),
             None => None,
         };
-        let cu_seqlens: Option<Vec<u32>> = match field(&call, "cuSeqlens") {
-            Some(value) => match value.dyn_ref::<Uint32Array>() {
-                Some(array) => Some(array.to_vec()),
-                None => return Err(Error::argument("cuSeqlens", "a Uint32Array", "something else").into()),
-            },
-            None => None,
-        };
+        let cu_seqlens = offsets(&call)?;
         let inputs = Inputs {
             q: &q,
             k: &k,
@@ -107,5 +110,46 @@ impl Engine {
             (Device::Cpu { .. }, false) => cpu::delta::recurrent(rule, &shape, &inputs, &options)?,
         };
         Ok(output(&out))
+    }
+
+    /// Causal softmax attention: shape, inputs and options as `AttentionCall` of `js/index.d.ts`; returns
+    /// `[batch, tokens, heads, headDim]`.
+    pub async fn attention(&self, call: JsValue) -> Result<Float32Array> {
+        let device = options::device(field(&call, "device").and_then(|d| d.as_string()).as_deref())?;
+        let shape = field(&call, "shape").unwrap_or(JsValue::UNDEFINED);
+        let heads = size(&shape, "heads", Some(1))?;
+        let shape = attention::Shape {
+            batch: size(&shape, "batch", Some(1))?,
+            tokens: size(&shape, "tokens", None)?,
+            heads,
+            kv_heads: size(&shape, "kvHeads", Some(heads))?,
+            head_dim: size(&shape, "headDim", None)?,
+        };
+        let (q, k, v) = (required(&call, "q")?, required(&call, "k")?, required(&call, "v")?);
+        let norms = match field(&call, "qkNorm") {
+            Some(n) => {
+                let eps = options::number(&n, "eps")?.map_or(1e-5, |e| e as f32);
+                Some((required(&n, "q")?, required(&n, "k")?, eps))
+            }
+            None => None,
+        };
+        let cu_seqlens = offsets(&call)?;
+        let inputs = attention::Inputs {
+            q: &q,
+            k: &k,
+            v: &v,
+            qk_norm: norms.as_ref().map(|(q, k, eps)| attention::QkNorm { q, k, eps: *eps }),
+            cu_seqlens: cu_seqlens.as_deref(),
+        };
+        let options = attention::Options {
+            scale: options::number(&call, "scale")?.map(|s| s as f32),
+            window: options::whole(&call, "window", 1.0)?.map(options::clamp),
+            rope_theta: options::number(&call, "ropeTheta")?.map(|t| t as f32),
+        };
+        let out = match self.device(&device).await? {
+            Device::Gpu(g) => gpu::attention::attend(&g, &shape, &inputs, &options).await?,
+            Device::Cpu { .. } => cpu::attention::attend(&shape, &inputs, &options)?,
+        };
+        Ok(Float32Array::from(out.as_slice()))
     }
 }

@@ -28,6 +28,38 @@ export async function node() {
     return `each within its tolerance, the worst ${worst.toExponential(1)}`;
   });
 
+  await test("node cpu: attention is its formula", async () => {
+    const [tokens, heads, headDim, window] = [37, 4, 12, 9];
+    const kvHeads = 2;
+    let seed = 1;
+    const random = (n) => Float32Array.from({ length: n }, () => ((seed = (seed * 48271) % 2147483647) / 2147483647 - 0.5) * 4);
+    const [q, k, v] = [random(tokens * heads * headDim), random(tokens * kvHeads * headDim), random(tokens * kvHeads * headDim)];
+    const got = await operators.attention({ shape: { tokens, heads, kvHeads, headDim }, q, k, v, window, device: "cpu" });
+    const want = new Float64Array(got.length);
+    for (let t = 0; t < tokens; t++) {
+      for (let h = 0; h < heads; h++) {
+        const kv = Math.floor(h / (heads / kvHeads));
+        const seen = Array.from({ length: Math.min(window, t + 1) }, (_, i) => t - i);
+        const score = (s) => {
+          let sum = 0;
+          for (let d = 0; d < headDim; d++) sum += q[(t * heads + h) * headDim + d] * k[(s * kvHeads + kv) * headDim + d];
+          return sum / Math.sqrt(headDim);
+        };
+        const weights = seen.map((s) => Math.exp(score(s)));
+        const total = weights.reduce((a, b) => a + b);
+        seen.forEach((s, i) => {
+          for (let d = 0; d < headDim; d++) {
+            want[(t * heads + h) * headDim + d] += (weights[i] / total) * v[(s * kvHeads + kv) * headDim + d];
+          }
+        });
+      }
+    }
+    const worst = assertClose(got, want, 1e-5, "attention");
+    const wrong = await operators.attention({ shape: { tokens, headDim }, q, k, v }).then(() => null, (e) => e);
+    assert(wrong?.code === "argument", `wrong lengths are refused: ${wrong}`);
+    return `worst ${worst.toExponential(1)}`;
+  });
+
   for (const name of ["fla-gated_deltanet-tiny", "fla-delta_net-tiny"]) {
     await test(`node cpu: logits of ${name}`, async () => {
       const folder = join(golden, "checkpoints", name);

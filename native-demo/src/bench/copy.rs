@@ -42,9 +42,8 @@ pub(crate) fn gpu(gpu: &Gpu, effort: Effort, report: &mut Report) -> Result<()> 
         pass.set_bind_group(0, &group, &[]);
         pass.dispatch_workgroups((bytes as u32 / 16).div_ceil(256).min(16384), 1, 1);
     };
-    let ways: [(&str, &dyn Fn(&mut wgpu::CommandEncoder)); 2] =
-        [("by a copy command", &by_command), ("by a kernel", &by_kernel)];
-    for (how, copy) in ways {
+    let by: [&dyn Fn(&mut wgpu::CommandEncoder); 2] = [&by_command, &by_kernel];
+    for (how, copy) in ["by a copy command", "by a kernel"].into_iter().zip(by) {
         let run = || {
             seconds(|| {
                 let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
@@ -110,6 +109,6 @@ pub(crate) fn cpu(threads: usize, effort: Effort, report: &mut Report) -> Result
     })?;
     let error = error(&to, &from);
     ensure!(error == 0.0, "copy: the copied slice is not equal to its source");
-    let name = format!("slice to slice, {} MiB, {threads} threads", 4 * SMALL >> 20);
+    let name = format!("slice to slice, {} MiB, {threads} threads", (4 * SMALL) >> 20);
     report.add(Row::new("copy", name, (wall, None), (8.0 * SMALL as f64 / 1e9, "GB/s"), error))
 }
