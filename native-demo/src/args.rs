@@ -10,7 +10,8 @@ use deltanet::sampler::Sampling;
 /// Run, inspect and time delta-rule language models on any GPU or on the CPU.
 ///
 /// Without a command, `deltanet "Once upon a time"` continues the text. Text goes to standard output, everything else
-/// to standard error. Exit code 0: done; 2: bad input, with one line that says what; 130: ended by Ctrl-C.
+/// to standard error. Exit code 0: done; 1: a check found a difference; 2: bad input, with one line that says what;
+/// 130: ended by Ctrl-C.
 #[derive(Debug, Parser)]
 #[command(name = "deltanet", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
 pub(crate) struct Cli {

@@ -23,6 +23,8 @@ enum Exit {
     Done,
     /// By Ctrl-C.
     Interrupted,
+    /// A check found a difference; it has been said.
+    Different,
 }
 
 /// Mesa's device-selection layer asks the desktop which GPU it uses, and complains on standard error where there is no
@@ -43,6 +45,7 @@ fn main() {
     match result {
         Ok(Exit::Done) => {}
         Ok(Exit::Interrupted) => std::process::exit(130),
+        Ok(Exit::Different) => std::process::exit(1),
         // Nobody reads standard output any more (`deltanet … | head`): not an error of ours.
         Err(error) if output::is_broken_pipe(&error) => {}
         Err(error) => {

@@ -274,7 +274,8 @@ impl<'a> Batch<'a> {
             reader.close();
             return Ok(None);
         }
-        if emit.logprob.is_nan() {
+        // A probability above 1, by more than rounding, or none at all.
+        if emit.logprob.is_nan() || emit.logprob > 1.0 {
             reader.finish = Some(Finish::Cancelled);
             self.roll_back(i)?;
             return Err(super::overflow());

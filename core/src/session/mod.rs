@@ -154,7 +154,7 @@ impl Session {
             }
             before = rows.last().map(<[f32]>::to_vec);
         }
-        if nll.iter().any(|x| x.is_nan()) { Err(overflow()) } else { Ok(nll) }
+        if nll.iter().any(|x| x.is_nan() || *x < -1.0) { Err(overflow()) } else { Ok(nll) }
     }
 
     /// The whole session as bytes: a header (version, model fingerprint, tokens), then the state. Any engine loads it.
@@ -236,5 +236,5 @@ impl Session {
 
 /// Logits that are no numbers: finite weights do not promise finite activations.
 fn overflow() -> Error {
-    Error::tensor("logits", "numbers", "NaN: the weights or the state are too large for f32")
+    Error::tensor("logits", "finite numbers", "others: the weights or the state are too large for f32")
 }
