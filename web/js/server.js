@@ -7,9 +7,18 @@ import * as store from "./store.js";
 
 let memory;
 
+const inNode = typeof process === "object" && Boolean(process.versions?.node);
+
+/** The device to ask the module for. Node has no WebGPU: there `auto` is the CPU engine. */
+function possible(device) {
+  if (!inNode) return device;
+  if (device === "gpu") throw Object.assign(new Error("no usable GPU: Node has no WebGPU"), { code: "no-gpu" });
+  return (device ?? "auto") === "auto" ? "cpu" : device;
+}
+
 /** Instantiates the module: streamed in browsers, read from disk in Node. */
 async function instantiate() {
-  if (typeof process === "object" && process.versions?.node) {
+  if (inNode) {
     const { readFile } = await import("node:fs/promises");
     ({ memory } = await init({ module_or_path: await readFile(new URL("./pkg/deltanet_web_bg.wasm", import.meta.url)) }));
   } else {
@@ -108,10 +117,11 @@ export function serve(port) {
 
   const methods = {
     async open({ device }) {
-      return (await ready()).open(device);
+      return (await ready()).open(possible(device));
     },
 
     async load({ load, source, options }) {
+      options = { ...options, device: possible(options.device) };
       const abort = new AbortController();
       loads.set(load, abort);
       const progress = (data) => tell("progress", { load, ...data });
@@ -255,13 +265,13 @@ export function serve(port) {
     },
 
     async delta({ form, rule, call }) {
-      const result = await (await ready()).delta(form, rule, call);
+      const result = await (await ready()).delta(form, rule, { ...call, device: possible(call.device) });
       const arrays = [result.o, result.finalState, result.finalSums, result.chunkStates];
       return new Moved(result, arrays.map((a) => a.buffer));
     },
 
     async attention({ call }) {
-      const out = await (await ready()).attention(call);
+      const out = await (await ready()).attention({ ...call, device: possible(call.device) });
       return new Moved(out, [out.buffer]);
     },
 

@@ -57,6 +57,8 @@ export async function node() {
     const worst = assertClose(got, want, 1e-5, "attention");
     const wrong = await operators.attention({ shape: { tokens, headDim }, q, k, v }).then(() => null, (e) => e);
     assert(wrong?.code === "argument", `wrong lengths are refused: ${wrong}`);
+    const nowhere = await operators.attention({ shape: { tokens, headDim }, q, k, v, device: "gpu" }).then(() => null, (e) => e);
+    assert(nowhere?.code === "no-gpu", `there is no GPU in Node: ${nowhere}`);
     return `worst ${worst.toExponential(1)}`;
   });
 
