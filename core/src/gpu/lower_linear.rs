@@ -41,9 +41,6 @@ struct Target {
 
 /// Rows up to which one pass over the weights serves them all.
 const GEMV_ROWS: u32 = 16;
-/// Rows from which a decode's products use cooperative matrices, where there are any. A session's logits then differ in
-/// their last bits from those that it has in smaller company.
-const COOP_DECODE_ROWS: u32 = 32;
 
 impl Lower<'_> {
     /// `rest`: the ops that follow.
@@ -56,8 +53,9 @@ impl Lower<'_> {
         let mut target = self.target(op)?;
         let one = op.last_only && self.plan.kind == PlanKind::Prefill;
         let rows = if one { 1 } else { self.rows() };
-        let many = !one && rows >= COOP_DECODE_ROWS && self.cooperates(op, &matrix);
-        let few = rows <= GEMV_ROWS || (self.plan.kind == PlanKind::Decode && !many);
+        // A decode always takes this way, though many rows would be faster with cooperative matrices: a session's bits
+        // must not depend on its company, or replaying it alone after a stop could draw other tokens.
+        let few = rows <= GEMV_ROWS || self.plan.kind == PlanKind::Decode;
         // A head norm besides would bind too many buffers; no model has that.
         let simple = !op.add && !matches!(op.input, Input::HeadNorm { .. });
         if let Some(mixer) = mixer_of(op, rest)
@@ -85,17 +83,6 @@ impl Lower<'_> {
             self.gemm(&matrix, &source, &target, rows);
         }
         Ok(())
-    }
-
-    /// Whether cooperative matrices can multiply this.
-    fn cooperates(&self, op: &Linear, matrix: &GpuMatrix) -> bool {
-        let at = match &op.input {
-            Input::Plain(x) => x.at,
-            // Everything else comes from a dispatch of its own.
-            _ => 0,
-        };
-        let small = COOP_SMALL.bytes(true) <= self.caps.workgroup_bytes;
-        self.caps.coop16 && small && matrix.dtype != DType::F32 && op.in_dim.is_multiple_of(8) && at.is_multiple_of(4)
     }
 
     /// Whether a decode's product can do the SwiGLU of the product that follows.
