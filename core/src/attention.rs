@@ -119,7 +119,16 @@ impl Shape {
     /// [`Error::Argument`] naming the tensor, the shape it must have and the length that came.
     pub fn check(&self, inputs: &Inputs<'_>, options: &Options) -> Result<()> {
         self.check_sizes(options)?;
+        self.check_packing(inputs)?;
         let Self { batch, tokens, heads, kv_heads, head_dim } = *self;
+        want("q", inputs.q.len(), &[batch, tokens, heads, head_dim])?;
+        want("k", inputs.k.len(), &[batch, tokens, kv_heads, head_dim])?;
+        want("v", inputs.v.len(), &[batch, tokens, kv_heads, head_dim])
+    }
+
+    /// Checks offsets and norms, which need no tensors.
+    pub(crate) fn check_packing(&self, inputs: &Inputs<'_>) -> Result<()> {
+        let Self { batch, tokens, head_dim, .. } = *self;
         if let Some(c) = inputs.cu_seqlens {
             let rising = c.windows(2).all(|w| w[0] <= w[1]);
             let ends = c.len() >= 2 && c.first() == Some(&0) && c.last().map(|e| *e as usize) == Some(tokens);
@@ -128,15 +137,6 @@ impl Shape {
                 return Err(Error::argument("cu_seqlens", expected, format!("{} offsets, batch {batch}", c.len())));
             }
         }
-        let want = |name: &str, got: usize, dims: &[usize]| {
-            if dims.iter().product::<usize>() == got {
-                return Ok(());
-            }
-            Err(Error::argument(name, format!("{dims:?}"), format!("{got} elements")))
-        };
-        want("q", inputs.q.len(), &[batch, tokens, heads, head_dim])?;
-        want("k", inputs.k.len(), &[batch, tokens, kv_heads, head_dim])?;
-        want("v", inputs.v.len(), &[batch, tokens, kv_heads, head_dim])?;
         if let Some(norm) = &inputs.qk_norm {
             want("qk_norm.q", norm.q.len(), &[head_dim])?;
             want("qk_norm.k", norm.k.len(), &[head_dim])?;
@@ -159,4 +159,11 @@ impl Shape {
     pub fn scale(&self, options: &Options) -> f32 {
         options.scale.unwrap_or_else(|| (self.head_dim as f32).sqrt().recip())
     }
+}
+
+fn want(name: &str, got: usize, dims: &[usize]) -> Result<()> {
+    if dims.iter().product::<usize>() == got {
+        return Ok(());
+    }
+    Err(Error::argument(name, format!("{dims:?}"), format!("{got} elements")))
 }

@@ -189,8 +189,8 @@ impl Picture {
                 vec![Tiles { head, heads: 1, ..tile(mixer) }]
             }
             Scope::All => {
-                let across = (width + look.gap) / layers as u32;
-                let pitch = (height + look.gap) / heads as u32;
+                let across = width.saturating_add(look.gap) / layers as u32;
+                let pitch = height.saturating_add(look.gap) / heads as u32;
                 let place = |(i, m): (usize, &Mixer)| Tiles {
                     x: i as u32 * across,
                     pitch,

@@ -144,7 +144,7 @@ pub(crate) struct BenchArgs {
     /// Run a fixed list of measurements, each held against a bar, instead of the parts.
     #[arg(long, value_enum, conflicts_with = "only")]
     pub(crate) suite: Option<Suite>,
-    /// Run only these parts.
+    /// Run only these parts; otherwise all but million and synthetic.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) only: Vec<Part>,
     /// Rules of the operator, or `all`.
@@ -213,7 +213,7 @@ pub(crate) enum Part {
     Model,
     /// A very long prompt through a model: runs only when named.
     Million,
-    /// Gated DeltaNets of hidden size 1,024 and 2,048 with random weights; only when asked for.
+    /// Gated DeltaNets of hidden size 1,024 and 2,048 with random weights: runs only when named.
     Synthetic,
 }
 

@@ -56,6 +56,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
             lines.push(line);
             Ok(!interrupt.pressed())
         })?;
+    } else if args.all_variants {
+        crate::output::tell(format_args!("skipped: variants are a GPU's, and this is the CPU engine"));
     }
     let mut record = |what: String, error: f64| -> Result<()> {
         let line = Line { what, error, ok: error <= args.tolerance };
@@ -106,11 +108,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
         json(&mut stdout(), &lines)?;
     }
     if wrong > 0 {
-        crate::output::tell(format_args!(
-            "{wrong} of {} comparisons differ by more than {:e} from the CPU engine",
-            lines.len(),
-            args.tolerance
-        ));
+        crate::output::tell(format_args!("{wrong} of {} comparisons are wrong", lines.len()));
         return Ok(Exit::Different);
     }
     Ok(Exit::Done)

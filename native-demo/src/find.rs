@@ -22,6 +22,11 @@ pub(crate) fn model(named: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
+/// The folder that was named, or the demo model's if it is there.
+pub(crate) fn named_or_demo(named: Option<&Path>) -> Result<Option<PathBuf>> {
+    if named.is_some() { model(named).map(Some) } else { Ok(demo_model()) }
+}
+
 /// The demo model, looked for upwards from the current folder, from the program, and from the package that
 /// `cargo run` runs.
 pub(crate) fn demo_model() -> Option<PathBuf> {

@@ -166,7 +166,7 @@ fn scan_bytes(key_dim: u32, chunk: u32, columns: u32, slice: u32) -> u32 {
 /// Bytes of workgroup memory that the stages need at a chunk length: the most that any of them does, over all rules.
 pub fn chunk_bytes(key_dim: u32, chunk: u32) -> u32 {
     let gram = 4 * ((4 * chunk + chunk / 4) * 17 + chunk);
-    let invert = 4 * 2 * chunk * (chunk + 1);
+    let invert = 4 * chunk * chunk;
     let scan = scan_bytes(key_dim, chunk, 8, scan_slice(key_dim, chunk, 8));
     gram.max(invert).max(scan) + 48
 }
@@ -199,7 +199,7 @@ pub fn software_pair_words(key_dim: u32) -> u32 {
 
 /// `delta/software/step`: a thread a sequence, value head and 16 columns of V.
 pub fn software_step(parts: Parts) -> Variant {
-    parts.flags(Variant::new(Kernel::SoftwareStep))
+    parts.decay_flags(Variant::new(Kernel::SoftwareStep)).flag("DELTA", parts.delta).flag("BETA_GIVEN", parts.beta)
 }
 
 /// `delta/software/decay`: a thread a chunk, value head and four channels.
@@ -212,7 +212,7 @@ pub fn software_gram(parts: Parts) -> Variant {
     parts.decay_flags(Variant::new(Kernel::SoftwareGram)).flag("DELTA", parts.delta)
 }
 
-/// `delta/software/invert`: a thread a chunk, value head and row. Only with the delta term.
+/// `delta/software/invert`: a thread a chunk, value head and column. Only with the delta term.
 pub fn software_invert() -> Variant {
     Variant::new(Kernel::SoftwareInvert)
 }

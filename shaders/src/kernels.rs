@@ -123,7 +123,10 @@ files! {
         "delta/precond/gates",
         "delta/chunk/layout",
         "delta/software/layout",
+        "delta/software/log_decay",
+        "linear/product",
         "linear/input",
         "linear/output",
+        "linear/ends",
     }
 }

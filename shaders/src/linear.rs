@@ -217,7 +217,7 @@ pub struct CoopTile {
     pub outputs: u32,
     /// Columns of the input at a time.
     pub depth: u32,
-    /// Rows and outputs a subgroup: (32, 32) or (64, 32).
+    /// Rows and outputs a subgroup, multiples of 16.
     pub subgroup: (u32, u32),
 }
 
@@ -238,22 +238,25 @@ pub const COOP_LARGE: CoopTile = CoopTile { rows: 128, outputs: 128, depth: 32, 
 /// For the others.
 pub const COOP_SMALL: CoopTile = CoopTile { rows: 64, outputs: 64, depth: 32, subgroup: (32, 32) };
 
-/// `linear/coop`, a matrix of 16-bit elements, plain aligned input without tail: weights, x, bias, pack and state of a
-/// convolution, row table, out; those that there are.
+/// `linear/coop`, a matrix of 16-bit elements, plain aligned input without tail, rows that go to a buffer: weights, x,
+/// bias, out; those that there are.
 /// Groups (⌈out_dim / tile.outputs⌉, ⌈rows / tile.rows⌉).
 /// `split`: x as the sum of two f16 instead of one.
 pub fn gemm_coop(product: &Product, tile: CoopTile, rows: u32, split: bool) -> Variant {
     product
         .variant(Kernel::GemmCoop)
         .features(Features { f16: true, subgroups: false, cooperative_matrix: true })
-        .flag("DIRECT", !product.bias && !product.reads_table())
+        .flag("DIRECT", !product.bias)
         .flag("SPLIT", split)
-        .flag("LARGE", tile.subgroup == (64, 32))
         .with("BM", tile.rows)
         .with("BN", tile.outputs)
         .with("BK", tile.depth)
         .with("SM", tile.subgroup.0)
         .with("SN", tile.subgroup.1)
+        .with("ROWS16", tile.subgroup.0 / 16)
+        .with("OUTS16", tile.subgroup.1 / 16)
+        .with("FOURS", tile.rows * tile.depth / 4 / tile.threads())
+        .with("EIGHTS", tile.outputs * tile.depth / 8 / tile.threads())
         .with("ROWS", rows)
 }
 

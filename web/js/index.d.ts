@@ -64,7 +64,7 @@ export interface GenerateOptions {
   /** Default 0.05. */
   minP?: number;
   repetitionPenalty?: number;
-  /** The same seed draws the same tokens, on every device. */
+  /** The same seed draws the same tokens from the same logits, on every device. */
   seed?: number;
   /** Default 256. */
   maxTokens?: number;

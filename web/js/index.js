@@ -25,7 +25,11 @@ function worker() {
     thread.onerror = (event) => {
       event.preventDefault();
       const message = event.message ? `the engine could not start: ${event.message}` : "the engine could not start";
-      shared?.caller.fail(Object.assign(new Error(message), { code: "crashed" }));
+      if (shared?.port !== thread) return;
+      // The next call starts another.
+      shared.caller.fail(Object.assign(new Error(message), { code: "crashed" }));
+      shared.end();
+      shared = undefined;
     };
     port = thread;
     end = () => thread.terminate();
@@ -38,7 +42,7 @@ function worker() {
       port2.close();
     };
   }
-  shared = { caller: new Caller(port, events), loads, runs, models, end, next: 1 };
+  shared = { caller: new Caller(port, events), port, loads, runs, models, end, next: 1 };
   return shared;
 }
 
@@ -215,6 +219,7 @@ class Generation {
   #options;
   #run;
   #started = false;
+  #stopped = false;
   #ended = false;
   #settle;
   /** `{finish, endToken, tail, prompt}` once it has ended. */
@@ -232,6 +237,7 @@ class Generation {
 
   /** Ends it after what has been handed out. */
   stop() {
+    this.#stopped = true;
     if (this.#started) worker().caller.tell("stop", { run: this.#run });
     else this.#settle.resolve({ finish: "cancelled", endToken: null, tail: "", prompt: undefined });
     this.#ended ||= !this.#started;
@@ -273,6 +279,8 @@ class Generation {
         (result) => (end = { result: { ...result, prompt } }),
         (error) => (end = { error }),
       ).finally(() => wake());
+      // It came while the prompt was being read.
+      if (this.#stopped) caller.tell("stop", { run });
       for (;;) {
         while (queue.length > 0) {
           yield queue.shift();

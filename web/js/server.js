@@ -45,7 +45,11 @@ const SOFTWARE_FRAME_MS = 500;
 
 export function serve(port) {
   let engine;
-  const ready = () => (engine ??= instantiate());
+  // A module that could not be fetched may be there the next time.
+  const ready = () => (engine ??= instantiate().catch((error) => {
+    engine = undefined;
+    throw error;
+  }));
   let next = 1;
   const models = new Map();
   const sessions = new Map();
@@ -86,6 +90,20 @@ export function serve(port) {
     });
     session.queue = result.catch(() => {});
     return result;
+  }
+
+  /** `onSession` for work that feeds a session piece by piece: a second attempt begins where the first one did. */
+  function fromTheStart(id, work) {
+    let before;
+    return onSession(id, async (session) => {
+      const now = session.raw.tokens();
+      before ??= now;
+      if (now.length > before.length) {
+        await session.raw.reset();
+        if (before.length > 0) await session.raw.feed(before);
+      }
+      return work(session);
+    });
   }
 
   async function isLost(error) {
@@ -214,8 +232,8 @@ export function serve(port) {
 
     tokens: ({ session }) => onSession(session, ({ raw }) => raw.tokens()),
     logits: ({ session }) => onSession(session, ({ raw }) => raw.logits()),
-    score: ({ session, tokens }) => onSession(session, ({ raw }) => raw.score(tokens)),
-    gates: ({ session, tokens }) => onSession(session, ({ raw }) => raw.gates(tokens)),
+    score: ({ session, tokens }) => fromTheStart(session, ({ raw }) => raw.score(tokens)),
+    gates: ({ session, tokens }) => fromTheStart(session, ({ raw }) => raw.gates(tokens)),
     reset: ({ session }) => onSession(session, ({ raw }) => raw.reset()),
     fork: ({ session }) => onSession(session, ({ raw, model }) => addSession(model, raw.fork())),
     save: ({ session }) => onSession(session, async ({ raw }) => {

@@ -32,7 +32,6 @@ const WORDS = {
   io: {
     title: "The model could not be fetched.",
     text: "Check the connection and the address, then try again: what has arrived is kept.",
-    retry: true,
   },
   format: { title: "A file of the model is damaged or not what it should be." },
   config: { title: "This model's configuration is not one that this page can run." },
@@ -47,7 +46,6 @@ const WORDS = {
   crashed: {
     title: "The engine stopped.",
     text: "It ran out of memory, or hit a mistake of ours. Reloading the page starts it again.",
-    retry: true,
   },
 };
 

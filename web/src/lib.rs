@@ -34,10 +34,3 @@ use wasm_bindgen::prelude::wasm_bindgen;
 pub fn start() {
     console_error_panic_hook::set_once();
 }
-
-/// The crate's version.
-#[wasm_bindgen]
-#[must_use]
-pub fn version() -> String {
-    env!("CARGO_PKG_VERSION").into()
-}

@@ -125,6 +125,14 @@ export async function node() {
     const stopped = session.generate(undefined, { temperature: 0, maxTokens: 60, stop: "." });
     for await (const _ of stopped);
     assert(["stop", "length"].includes((await stopped.done).finish), "finish");
+    // A stop that comes while the prompt is being read ends it before the first token.
+    const before = (await other.tokens()).length;
+    const early = new AbortController();
+    const first = other.generate(" And".repeat(300), { ...options, signal: early.signal }).batches().next();
+    early.abort();
+    assertEqual((await first.then(() => null, (e) => e))?.name, "AbortError", "error");
+    const read = (await other.tokens()).length - before;
+    assert(read >= 300 && read < 300 + options.maxTokens, `${read} tokens after an early abort`);
     await session.dispose();
     await other.dispose();
   });

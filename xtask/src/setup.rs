@@ -22,7 +22,7 @@ pub(crate) struct Options {
 /// What to set up for.
 #[derive(Clone, Copy)]
 pub(crate) struct Scope {
-    /// Tests in browsers, too.
+    /// What the web build and tests in browsers need, too.
     pub(crate) browsers: bool,
 }
 

@@ -173,7 +173,7 @@ struct Totals {
 }
 
 impl Totals {
-    /// Runs `cargo test`, counts, and prints what the tests noted as skipped.
+    /// Runs tests, counts, and prints what the tests noted as skipped.
     fn run(&self, command: &mut Command) -> Result<()> {
         let notes = Notes::new()?;
         command.env("DELTANET_SKIP_FILE", &notes.path);
@@ -184,7 +184,7 @@ impl Totals {
             println!("skipped inside a test: {note}");
         }
         if !status.success() {
-            bail!("{} (cargo test: {status})", self.words());
+            bail!("{} ({status})", self.words());
         }
         if self.passed.get() == 0 {
             bail!("no test ran");

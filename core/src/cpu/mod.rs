@@ -23,13 +23,3 @@ pub mod theory;
 mod weights;
 
 pub use runner::{CpuOptions, Runner};
-
-#[cfg(test)]
-mod tests {
-    /// Processor time of this process so far: unlike the clock, it is the same on a busy machine.
-    pub(crate) fn cpu_seconds() -> f64 {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let read = |t: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(t.unwrap().path().join("schedstat"));
-        tasks.map(|t| read(t).unwrap().split(' ').next().unwrap().parse::<f64>().unwrap()).sum::<f64>() * 1e-9
-    }
-}

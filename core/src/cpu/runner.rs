@@ -5,7 +5,6 @@ mod gates;
 use std::sync::Arc;
 
 use super::execute::{Buffers, Run, buffer};
-#[cfg(not(target_family = "wasm"))]
 use super::parallel;
 use super::parallel::Shared;
 use super::slot::Slot;
@@ -281,10 +280,9 @@ impl Runner {
             }
         };
         #[cfg(not(target_family = "wasm"))]
-        if n > 1 {
-            return self.team.install(|| parallel::for_each(n, one));
-        }
-        (0..n).for_each(one);
+        self.team.install(|| parallel::for_each(n, one));
+        #[cfg(target_family = "wasm")]
+        parallel::for_each(n, one);
     }
 
     /// The logits of a slot's last token, `[vocab]`; empty when nothing has been fed.

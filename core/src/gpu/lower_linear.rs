@@ -297,7 +297,7 @@ impl Lower<'_> {
 
     fn gemm(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32) {
         let product = Self::product(matrix, source, target, false);
-        let plain = product.aligned && !product.tail;
+        let plain = product.aligned && !product.tail && !product.reads_table();
         for (params, buffers) in self.parts(matrix, source, target, &product) {
             let small = COOP_SMALL.bytes(true) <= self.caps.workgroup_bytes;
             if self.caps.coop16 && small && plain && matrix.dtype != DType::F32 {

@@ -219,6 +219,11 @@ impl Program {
             steps.push(Step { label, pipeline, group, groups: d.groups });
         }
         gpu.check()?;
+        // What is bound, and no more: the rest of the table may be replaced and freed while this program lives.
+        let mut bound: Vec<usize> = dispatches.iter().flat_map(|d| d.buffers.iter().copied()).collect();
+        bound.sort_unstable();
+        bound.dedup();
+        let buffers = bound.into_iter().filter_map(|i| buffers.get(i).cloned()).collect();
         Ok(Self { steps, _uniforms: uniforms, _buffers: buffers })
     }
 

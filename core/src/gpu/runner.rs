@@ -36,8 +36,10 @@ impl Default for GpuOptions {
 
 /// Rows of prefill and score plans.
 pub(super) const PREFILL_ROWS: [usize; 6] = [1, 16, 64, 256, 512, 2048];
-/// Most of them on a device that 2,048 rows do not keep busy for long; and on all others.
-const PREFILL_MOST: [usize; 2] = [2048, 512];
+/// Most rows of a piece of a prompt.
+const PREFILL_MOST: usize = 512;
+/// The same on a large device, which 2,048 rows do not keep busy for long.
+const PREFILL_MOST_LARGE: usize = 2048;
 /// Most rows of a decode.
 pub const MAX_DECODE_ROWS: usize = 64;
 /// Most decode steps in one submission.
@@ -207,9 +209,12 @@ impl Runner {
         let most = self.prefill_rows();
         let pieces = tokens.chunks(most);
         let count = pieces.len();
+        // All plans first: what cannot be compiled must not leave a prompt half fed.
+        for piece in pieces.clone() {
+            self.ensure((PlanKind::Prefill, bucket(&PREFILL_ROWS, piece.len())))?;
+        }
         for (i, piece) in pieces.enumerate() {
             let key = (PlanKind::Prefill, bucket(&PREFILL_ROWS, piece.len()));
-            self.ensure(key)?;
             self.stage.write_piece(slot, piece)?;
             let mut encoder = self.encoder();
             let compiled = self.plans.get(&key).ok_or_else(lost)?;
@@ -225,13 +230,13 @@ impl Runner {
     /// Most rows of a piece of a prompt: none keeps a device busy so long that its driver ends it. Cooperative matrices
     /// mark large devices.
     fn prefill_rows(&self) -> usize {
-        PREFILL_MOST[usize::from(!self.stage.gpu.caps().coop16)]
+        if self.stage.gpu.caps().coop16 { PREFILL_MOST_LARGE } else { PREFILL_MOST }
     }
 
     /// Most tokens of one [`Runner::score`].
     pub fn score_rows(&self) -> usize {
         let fits = SCORE_BYTES / (4 * self.spec.vocab).max(1);
-        PREFILL_ROWS.iter().copied().filter(|r| *r <= fits.min(PREFILL_MOST[1])).max().unwrap_or(PREFILL_ROWS[0])
+        PREFILL_ROWS.iter().copied().filter(|r| *r <= fits.min(PREFILL_MOST)).max().unwrap_or(PREFILL_ROWS[0])
     }
 
     /// Feeds tokens to a session; resolves to the logits after each of them, `[tokens, vocab]`. The work is handed over

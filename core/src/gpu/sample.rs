@@ -17,7 +17,8 @@ pub(super) fn lower_draw(vocab: u32, fixed: &Fixed, emits: usize, rows: u32, cap
     // One workgroup reads all logits, seven times: as wide as it may be where there are many. Barriers are dear on
     // software adapters.
     let group = match caps {
-        Caps { software: true, .. } => 32,
+        // lavapipe ends a thread's loops after 65,535 rounds, of which a draw with filters does up to 13 over its part.
+        Caps { software: true, .. } if vocab <= 156_000 => 32,
         Caps { max_invocations: 1024.., workgroup_bytes: 20_480.., .. } if vocab > 8192 => 1024,
         _ => 256,
     };

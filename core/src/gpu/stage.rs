@@ -122,9 +122,9 @@ impl Stage {
         self.pages.reserve(&self.gpu, &mut self.buffers, wants)
     }
 
-    /// Whether products of many rows with f16 and bf16 weights may round their inputs to f16, for speed: the device's
-    /// cooperative matrices then compute them, if it has them. Results are within 2e-3 of the largest, instead of a
-    /// few 1e-6. For programs compiled from now on.
+    /// Whether products of many rows with f16 and bf16 weights on cooperative matrices may round their inputs to f16,
+    /// for speed, instead of splitting each into two. Results are then within 2e-3 of the largest, instead of a few
+    /// 1e-6. For programs compiled from now on.
     pub fn half_products(&mut self, on: bool) {
         self.caps.half_products = on;
     }

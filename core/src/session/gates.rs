@@ -44,13 +44,14 @@ impl Session {
     /// [`crate::Error::Argument`] for an id that is not in the vocabulary; nothing is fed then.
     pub async fn gates_async(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.check_tokens(tokens)?;
+        self.model.runner().settle(self.slots[0], self.tokens.len());
         let (_, mixers) = plan(self.model.spec(), 1)?;
         let heads = mixers.iter().map(|m| m.value_heads).max().unwrap_or(0);
         let mut all = Vec::with_capacity(2 * heads * mixers.len() * tokens.len());
         for piece in tokens.chunks(GATE_ROWS) {
             // A mixer each: [piece, width], β first, then the log decay.
-            let layers = self.model.gates(self.slots[0], piece).await?;
-            self.tokens.extend_from_slice(piece);
+            let model = self.model.clone();
+            let layers = self.fed(piece, model.gates(self.slots[0], piece)).await?;
             for row in 0..piece.len() {
                 for (mixer, values) in mixers.iter().zip(&layers) {
                     let width = values.len() / piece.len();

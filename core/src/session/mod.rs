@@ -127,10 +127,27 @@ impl Session {
         self.model.runner().settle(self.slots[0], self.tokens.len());
         let mut all = Vec::new();
         for piece in tokens.chunks(self.model.score_rows()) {
-            all.extend(self.model.score(self.slots[0], piece).await?);
-            self.tokens.extend_from_slice(piece);
+            all.extend(self.scored(piece).await?);
         }
         Ok(all)
+    }
+
+    /// Feeds one piece; the logits after each token.
+    async fn scored(&mut self, piece: &[u32]) -> Result<Vec<f32>> {
+        let model = self.model.clone();
+        self.fed(piece, model.score(self.slots[0], piece)).await
+    }
+
+    /// Counts a piece that has been handed to the engine before its results are waited for: whoever drops the future
+    /// then leaves a session that knows what its state holds. A piece that fails is taken back.
+    pub(crate) async fn fed<T>(&mut self, piece: &[u32], reading: impl Future<Output = Result<T>>) -> Result<T> {
+        let before = self.tokens.len();
+        self.tokens.extend_from_slice(piece);
+        let result = reading.await;
+        if result.is_err() {
+            self.tokens.truncate(before);
+        }
+        result
     }
 
     /// Feeds tokens and returns `−ln p` (nats) of each under the model, given all before it. The very first token of a
@@ -143,8 +160,7 @@ impl Session {
         // Logits for the first token of a piece come from before it.
         let mut before = if self.tokens.is_empty() { None } else { Some(self.logits_async().await?) };
         for piece in tokens.chunks(self.model.score_rows()) {
-            let logits = self.model.score(self.slots[0], piece).await?;
-            self.tokens.extend_from_slice(piece);
+            let logits = self.scored(piece).await?;
             let rows = logits.chunks_exact(vocab);
             for (row, token) in before.iter().map(Vec::as_slice).chain(rows.clone()).zip(
                 // Without a row before it, the first token is not scored.

@@ -138,13 +138,6 @@ fn on_gpu(
             Ok(())
         })
     })?;
-    let gpu_time = if gpu.caps().timestamps {
-        Some(effort.measure(|| {
-            let timings = gpu.wait(operator.program().profile(gpu))?;
-            Ok(timings.iter().map(|t| t.nanoseconds).sum::<f64>() * 1e-9)
-        })?)
-    } else {
-        None
-    };
+    let gpu_time = effort.measure_gpu(gpu, operator.program())?;
     Ok((wall, gpu_time, off))
 }

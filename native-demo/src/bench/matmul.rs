@@ -77,14 +77,7 @@ fn run(gpu: &Gpu, size: Size, dtype: DType, half: bool, effort: Effort, report: 
             Ok(())
         })
     })?;
-    let gpu_time = if gpu.caps().timestamps {
-        Some(effort.measure(|| {
-            let timings = gpu.wait(program.profile(gpu))?;
-            Ok(timings.iter().map(|t| t.nanoseconds).sum::<f64>() * 1e-9)
-        })?)
-    } else {
-        None
-    };
+    let gpu_time = effort.measure_gpu(gpu, &program)?;
     let rounded = if half { ", f16 operands" } else { "" };
     let name = format!("{rows} × {cols} × {out}, {} weight{rounded}", dtype.name());
     let work = if rows == 1 {

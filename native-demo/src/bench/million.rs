@@ -1,4 +1,5 @@
-//! A very long prompt through a model: the time of a token and the memory must not grow with what came before.
+//! A very long prompt through a model: memory must not grow with what came before, and the time of a token
+//! should not.
 
 use std::time::Instant;
 
@@ -20,13 +21,9 @@ const PIECE: usize = 4096;
 const SLACK: u64 = 32 << 20;
 
 pub(crate) fn run(args: &BenchArgs, device: &Device, interrupt: &Interrupt, report: &mut Report) -> Result<()> {
-    let folder = match (&args.model.model, find::demo_model()) {
-        (Some(folder), _) => find::model(Some(folder))?,
-        (None, Some(folder)) => folder,
-        (None, None) => {
-            report.skip("million: models/stories-17m was not found; pass --model".into());
-            return Ok(());
-        }
+    let Some(folder) = find::named_or_demo(args.model.model.as_deref())? else {
+        report.skip("million: models/stories-17m was not found; pass --model".into());
+        return Ok(());
     };
     let model = load_on(&folder, device, LoadOptions { sessions: 1, ..Default::default() })?;
     let spec = model.spec();
@@ -89,7 +86,7 @@ pub(crate) fn run(args: &BenchArgs, device: &Device, interrupt: &Interrupt, repo
     let last = median(seconds.get(seconds.len().saturating_sub(part)..).unwrap_or_default());
     let drift = last / first.max(1e-12) - 1.0;
     let Some(times) = Times::of(seconds) else { bail!("million: nothing was measured") };
-    let name = format!("a token; the last {:+.1} % of the first", 100.0 * drift);
+    let name = format!("a token; the last tenth {:+.1} % against the first", 100.0 * drift);
     report.add(Row::new("million", name, (times, None), (1.0, "tokens/s"), drift.abs()))?;
     report.note(&format!("memory {}, at the end {} more; state finite", bytes(before), bytes(grown)))?;
     Ok(())

@@ -35,13 +35,9 @@ pub(crate) fn run(
     interrupt: &Interrupt,
     report: &mut Report,
 ) -> Result<()> {
-    let folder = match (&args.model.model, find::demo_model()) {
-        (Some(folder), _) => find::model(Some(folder))?,
-        (None, Some(folder)) => folder,
-        (None, None) => {
-            report.skip("model: models/stories-17m was not found; pass --model".into());
-            return Ok(());
-        }
+    let Some(folder) = find::named_or_demo(args.model.model.as_deref())? else {
+        report.skip("model: models/stories-17m was not found; pass --model".into());
+        return Ok(());
     };
     let sessions = args.sessions.iter().copied().max().unwrap_or(1).max(1) as usize;
     let model = load_on(&folder, device, LoadOptions { sessions, ..Default::default() })?;

@@ -119,14 +119,7 @@ pub(crate) fn run(gpu: &Gpu, case: &Case, data: &Data, want: &Output, effort: Ef
             Ok(())
         })
     })?;
-    let gpu_time = if gpu.caps().timestamps {
-        Some(effort.measure(|| {
-            let timings = gpu.wait(program.profile(gpu))?;
-            Ok(timings.iter().map(|t| t.nanoseconds).sum::<f64>() * 1e-9)
-        })?)
-    } else {
-        None
-    };
+    let gpu_time = effort.measure_gpu(gpu, &program)?;
     Ok(Measured { wall: wall.per(repeat), gpu: gpu_time, error })
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn run(
         Model::from_spec(spec.clone(), None, device, options, &mut |_| ())
     };
     let model = load(device, sessions)?;
-    report.head(&format!("gated_deltanet of hidden {hidden}, 24 layers, random bf16 weights"))?;
+    report.head(&format!("gated_deltanet of hidden {hidden}, 24 layers, random bf16 weights, f16 products"))?;
     let off = check(&load(&Device::CPU, 1)?, &model, TOLERANCE)?;
     let one = Plan { sessions: &[1], prefill: &[2048], decode: &[128] };
     measure(&model, &one, off, effort, interrupt, report)?;

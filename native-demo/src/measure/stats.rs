@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use deltanet::gpu::{Gpu, Program};
 use serde::Serialize;
 
 /// Median and minimum of several runs, in seconds.
@@ -55,6 +56,20 @@ impl Effort {
             seconds.push(work()?);
         }
         Times::of(seconds).ok_or_else(|| anyhow::anyhow!("nothing was measured"))
+    }
+}
+
+impl Effort {
+    /// GPU time of a program's dispatches, where the device has timestamps.
+    pub(crate) fn measure_gpu(&self, gpu: &Gpu, program: &Program) -> Result<Option<Times>> {
+        if !gpu.caps().timestamps {
+            return Ok(None);
+        }
+        let times = self.measure(|| {
+            let timings = gpu.wait(program.profile(gpu))?;
+            Ok(timings.iter().map(|t| t.nanoseconds).sum::<f64>() * 1e-9)
+        })?;
+        Ok(Some(times))
     }
 }
 

@@ -19,8 +19,6 @@ super::uniforms! {
         value_dim: u32,
         /// V rounded up to 4: columns of U.
         value_pad: u32,
-        /// Rows of the run's buffers.
-        rows: u32,
         /// σ.
         scale: f32,
         /// Queries.

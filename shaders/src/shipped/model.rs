@@ -97,14 +97,14 @@ fn products(all: &mut Vec<Shipped>) {
                         let tile = GemmTile { rows: 64, outputs: 64, depth: 16, thread: (4, 4) };
                         if destination != Destination::Heads && !convolves {
                             add::<LinearParams>(all, gemm(&product, tile, 256));
-                        }
-                        if aligned && !tail && !product.last && element != Element::F32 {
-                            for i in 0..8 {
-                                let (tile, split, bias) =
-                                    (if i % 2 == 0 { COOP_LARGE } else { COOP_SMALL }, i & 2 > 0, i & 4 > 0);
-                                let variant = gemm_coop(&Product { bias, ..product }, tile, 256, split);
-                                let bytes = Needs { workgroup_bytes: tile.bytes(split), ..Needs::WEBGPU_DEFAULT };
-                                all.push(Shipped::base(variant).params::<LinearParams>().needs(bytes));
+                            if aligned && !tail && element != Element::F32 {
+                                for i in 0..8 {
+                                    let (tile, split, bias) =
+                                        (if i % 2 == 0 { COOP_LARGE } else { COOP_SMALL }, i & 2 > 0, i & 4 > 0);
+                                    let variant = gemm_coop(&Product { bias, ..product }, tile, 256, split);
+                                    let bytes = Needs { workgroup_bytes: tile.bytes(split), ..Needs::WEBGPU_DEFAULT };
+                                    all.push(Shipped::base(variant).params::<LinearParams>().needs(bytes));
+                                }
                             }
                         }
                         for (rows, outputs) in [(1, 1), (8, 4)] {

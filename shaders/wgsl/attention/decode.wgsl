@@ -9,19 +9,6 @@
 
 #import attention/source
 
-@group(0) @binding(auto) var<uniform> params: Params;
-@group(0) @binding(auto) var<storage, read> q: array<f32>;              // [rows, q_stride], scaled
-@group(0) @binding(auto) var<storage, read> cache: array<f32>;          // rings or pages
-#ifdef PAGED
-@group(0) @binding(auto) var<storage, read> pages: array<u32>;          // [slots, slot_words]
-#endif
-@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;    // [rows] the row table
-#ifdef WHOLE
-@group(0) @binding(auto) var<storage, read_write> out: array<f32>;      // [rows, out_stride]
-#else
-@group(0) @binding(auto) var<storage, read_write> out: array<f32>;      // [rows, HEADS, SPLITS, D + 2] output, maximum, sum
-#endif
-
 const WG: u32 = 128u;
 const B: u32 = 64u;      // keys of a tile
 const SLICE: u32 = 32u;  // channels at a time

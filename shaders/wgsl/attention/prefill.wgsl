@@ -9,20 +9,6 @@
 
 #import attention/source
 
-@group(0) @binding(auto) var<uniform> params: Params;
-@group(0) @binding(auto) var<storage, read> q: array<f32>;              // [rows, q_stride], scaled
-#ifdef FRESH
-@group(0) @binding(auto) var<storage, read> fresh: array<f32>;          // [rows, fresh_stride] entries of the run
-#endif
-#ifdef CACHE
-@group(0) @binding(auto) var<storage, read> cache: array<f32>;          // rings or pages
-#endif
-#ifdef PAGED
-@group(0) @binding(auto) var<storage, read> pages: array<u32>;          // [slots, slot_words]
-#endif
-@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;    // [rows] the row table
-@group(0) @binding(auto) var<storage, read_write> out: array<f32>;      // [rows, out_stride]
-
 const B: u32 = 32u;                  // rows, keys, channels and columns of a tile
 const PITCH: u32 = B + 1u;
 const SLICES: u32 = (D + B - 1u) / B;

@@ -6,20 +6,6 @@
 
 #import attention/source
 
-@group(0) @binding(auto) var<uniform> params: Params;
-@group(0) @binding(auto) var<storage, read> q: array<f32>;              // [rows, q_stride], scaled
-#ifdef FRESH
-@group(0) @binding(auto) var<storage, read> fresh: array<f32>;          // [rows, fresh_stride] entries of the run
-#endif
-#ifdef CACHE
-@group(0) @binding(auto) var<storage, read> cache: array<f32>;          // rings or pages
-#endif
-#ifdef PAGED
-@group(0) @binding(auto) var<storage, read> pages: array<u32>;          // [slots, slot_words]
-#endif
-@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;    // [rows] the row table
-@group(0) @binding(auto) var<storage, read_write> out: array<f32>;      // [rows, out_stride]
-
 @compute @workgroup_size(8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let row = params.first_row + id.x % params.rows;

@@ -1,5 +1,5 @@
-// Where keys and values lie. A token's entry is `k|v`, [2, KVH, D], k after norm and rotary embedding. The kernel's
-// bindings: `cache`, `pages` (PAGED) and `fresh` (FRESH).
+// What attention reads and writes: q, keys and values, the row table, the output. A token's entry is `k|v`,
+// [2, KVH, D], k after norm and rotary embedding.
 //
 // Flags: RING, the slot's ring of `window` entries, that of position p at p mod window; PAGED, pages of PAGE entries,
 // that of position p in the slot's page p / PAGE; FRESH, the rows of the run itself, from position `first` on, alone or
@@ -16,6 +16,21 @@ struct Params {
     first_row: u32,    // row at which the run's rows begin
     rows: u32,         // rows of the run, padding included
 }
+
+@group(0) @binding(auto) var<uniform> params: Params;
+@group(0) @binding(auto) var<storage, read> q: array<f32>;              // [rows, q_stride], scaled
+#ifdef FRESH
+@group(0) @binding(auto) var<storage, read> fresh: array<f32>;          // [rows, fresh_stride] entries of the run
+#endif
+#ifdef CACHE
+@group(0) @binding(auto) var<storage, read> cache: array<f32>;          // rings or pages
+#endif
+#ifdef PAGED
+@group(0) @binding(auto) var<storage, read> pages: array<u32>;          // [slots, slot_words]
+#endif
+@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;    // [rows] the row table
+// Decode's shares are [rows, HEADS, SPLITS, D + 2]: output, maximum, sum.
+@group(0) @binding(auto) var<storage, read_write> out: array<f32>;      // [rows, out_stride]
 
 const ENTRY: u32 = 2u * KVH * D;
 const GROUP: u32 = HEADS / KVH;

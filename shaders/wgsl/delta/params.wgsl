@@ -7,7 +7,6 @@ struct Params {
   key_pad: u32,
   value_dim: u32,
   value_pad: u32,
-  rows: u32,
   scale: f32,
   q_stride: u32,
   q_at: u32,

@@ -1,61 +1,29 @@
 // out (+)= x · Wᵀ for many rows with cooperative matrices: operands in f16, sums in f32. Without SPLIT x is rounded to
-// f16; with it, x is the sum of two f16, 22 bits of it, and the hardware, which cuts off the last bits of long sums, gets
-// short ones: f32's accuracy for somewhat more than twice the multiplications. Workgroup tiles of BM
-// rows by BN outputs, BK of in_dim at a time; each subgroup of 32 holds SM × SN sums. The next step's operands are on
-// their way to registers while this one's are multiplied. Grid: x covers out_dim in BN, y covers the rows in BM.
+// f16; with it, x is the sum of two f16, 22 bits of it, and the hardware, which cuts off the last bits of long sums,
+// gets short ones: f32's accuracy for somewhat more than twice the multiplications. Workgroup tiles of BM rows by BN
+// outputs, BK of in_dim at a time; each subgroup of 32 holds SM × SN sums. The next step's operands are on their way to
+// registers while this one's are multiplied. Grid: x covers out_dim in BN, y covers the rows in BM.
 //
-// in_dim is a multiple of 8, and everything is aligned to 4 elements. Values beyond f16's range become its
-// largest.
+// in_dim is a multiple of 8, and everything is aligned to 4 elements. Values beyond f16's range become its largest, and
+// those below its normal range, 6e-5, keep fewer bits.
 //
-// What stays in registers has names of its own, sums s(row)(column): drivers keep arrays of cooperative matrices in
-// memory.
+// What stays in registers has a name of its own: drivers keep arrays of cooperative matrices in memory.
 //
-// Consts: BM, BN, BK (multiples of 16), SM (32; 64 with LARGE), SN (32), ROWS (of the plan). Flags: W_F16, W_BF16; see
-// linear/output; DIRECT: whole tiles go straight to `out` (no bias, convolution or heads).
+// Consts: BM, BN, BK (multiples of 16); SM, SN (multiples of 16) and the same in sixteens, ROWS16, OUTS16; FOURS, EIGHTS
+// (what a thread brings in a step); ROWS (of the plan). Flags: W_F16, W_BF16, XVEC; ADD, BIAS; SPLIT; DIRECT: whole
+// tiles go straight to `out` (no bias).
 
-#import common/rows
-#import linear/output
-
-struct InputParams {
-    in_dim: u32,
-    groups: u32,
-    x_stride: u32,
-    x_at: u32,
-    gate_stride: u32,
-    gate_at: u32,
-    head_dim: u32,
-    eps: f32,
-}
-
-struct Params {
-    input: InputParams,
-    output: OutputParams,
-    conv: ConvOutParams,
-    first_row: u32,
-}
-
-@group(0) @binding(auto) var<uniform> params: Params;
-#import common/weights
+#import linear/product
 @group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;            // [rows, x_stride]
-#ifdef BIAS
-@group(0) @binding(auto) var<storage, read> bias: array<f32>;               // [out_dim of all parts]
-#endif
-#ifdef CONV_OUT
-@group(0) @binding(auto) var<storage, read> pack: array<f32>;               // convolution weights [channels, TAPS] first
-@group(0) @binding(auto) var<storage, read_write> state: array<f32>;        // [slots, state_words]
-#endif
-#ifdef TABLE
-@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;        // [rows] the row table
-#endif
-@group(0) @binding(auto) var<storage, read_write> out: array<f32>;          // [rows, out_stride]
+#import linear/ends
 
 const TEAMS_N: u32 = BN / SN;
 const TEAMS: u32 = (BM / SM) * TEAMS_N;
 const WG: u32 = TEAMS * 32u;
 // vec4s from row to row of an operand: eight elements of padding keep rows off each other's banks.
 const LD: u32 = (BK + 8u) / 4u;
-// In a step each thread brings four fours of x and two eights of W, which is what all tiles come to.
-const_assert BM * BK == 16u * WG && BN * BK == 16u * WG;
+// In a step each thread brings so many fours of x and eights of W.
+const_assert BM * BK == 4u * FOURS * WG && BN * BK == 8u * EIGHTS * WG;
 
 var<workgroup> xs: array<vec4<f16>, BM * LD>;       // [BM, BK + 8]
 #ifdef SPLIT
@@ -73,7 +41,7 @@ fn fetch_x(m0: u32, g: u32, e: u32) -> vec4<f32> {
     let m = m0 + e / (BK / 4u);
     let k = 8u * g + 4u * (e % (BK / 4u));
     if m < ROWS && k < 8u * params.input.groups {
-        return x[(m * params.input.x_stride + params.input.x_at + k) >> 2u];
+        return input4(m, k);
     }
     return vec4<f32>(0.0);
 }
@@ -134,139 +102,80 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     let stride = params.output.out_stride;
     let corner = (m0 + tm) * stride + params.output.out_at + n0 + tn;
 
-    var s00: coop_mat16x16<f32, C>;
-    var s01: coop_mat16x16<f32, C>;
-    var s10: coop_mat16x16<f32, C>;
-    var s11: coop_mat16x16<f32, C>;
-#ifdef LARGE
-    var s20: coop_mat16x16<f32, C>;
-    var s21: coop_mat16x16<f32, C>;
-    var s30: coop_mat16x16<f32, C>;
-    var s31: coop_mat16x16<f32, C>;
-#endif
+#for i ROWS16
+#for j OUTS16
+    var s$i$j: coop_mat16x16<f32, C>;
+    let corner$i$j = corner + 16u * ($iu * stride + $ju);
+#endfor
+#endfor
 #ifdef DIRECT
 #ifdef ADD
     if whole {
-        let c00 = corner + 0u * stride + 0u;
-        s00 = coopLoadT<coop_mat16x16<f32, C>>(&out[c00], stride);
-        let c01 = corner + 0u * stride + 16u;
-        s01 = coopLoadT<coop_mat16x16<f32, C>>(&out[c01], stride);
-        let c10 = corner + 16u * stride + 0u;
-        s10 = coopLoadT<coop_mat16x16<f32, C>>(&out[c10], stride);
-        let c11 = corner + 16u * stride + 16u;
-        s11 = coopLoadT<coop_mat16x16<f32, C>>(&out[c11], stride);
-#ifdef LARGE
-        let c20 = corner + 32u * stride + 0u;
-        s20 = coopLoadT<coop_mat16x16<f32, C>>(&out[c20], stride);
-        let c21 = corner + 32u * stride + 16u;
-        s21 = coopLoadT<coop_mat16x16<f32, C>>(&out[c21], stride);
-        let c30 = corner + 48u * stride + 0u;
-        s30 = coopLoadT<coop_mat16x16<f32, C>>(&out[c30], stride);
-        let c31 = corner + 48u * stride + 16u;
-        s31 = coopLoadT<coop_mat16x16<f32, C>>(&out[c31], stride);
-#endif
+#for i ROWS16
+#for j OUTS16
+        s$i$j = coopLoadT<coop_mat16x16<f32, C>>(&out[corner$i$j], stride);
+#endfor
+#endfor
     }
 #endif
 #endif
 
-    var x0 = fetch_x(m0, 0u, lid + 0u * WG);
-    var x1 = fetch_x(m0, 0u, lid + 1u * WG);
-    var x2 = fetch_x(m0, 0u, lid + 2u * WG);
-    var x3 = fetch_x(m0, 0u, lid + 3u * WG);
-    var w0 = fetch_w(n0, 0u, lid + 0u * WG);
-    var w1 = fetch_w(n0, 0u, lid + 1u * WG);
+#for i FOURS
+    var x$i = fetch_x(m0, 0u, lid + $iu * WG);
+#endfor
+#for i EIGHTS
+    var w$i = fetch_w(n0, 0u, lid + $iu * WG);
+#endfor
 #ifdef SPLIT
     let zero = coop_mat16x16<f32, C>();
 #endif
     for (var k0 = 0u; k0 < groups; k0 += BK / 8u) {
-        put_x(lid + 0u * WG, x0);
-        put_x(lid + 1u * WG, x1);
-        put_x(lid + 2u * WG, x2);
-        put_x(lid + 3u * WG, x3);
-        put_w(lid + 0u * WG, w0);
-        put_w(lid + 1u * WG, w1);
+#for i FOURS
+        put_x(lid + $iu * WG, x$i);
+#endfor
+#for i EIGHTS
+        put_w(lid + $iu * WG, w$i);
+#endfor
         workgroupBarrier();
-        x0 = fetch_x(m0, k0 + BK / 8u, lid + 0u * WG);
-        x1 = fetch_x(m0, k0 + BK / 8u, lid + 1u * WG);
-        x2 = fetch_x(m0, k0 + BK / 8u, lid + 2u * WG);
-        x3 = fetch_x(m0, k0 + BK / 8u, lid + 3u * WG);
-        w0 = fetch_w(n0, k0 + BK / 8u, lid + 0u * WG);
-        w1 = fetch_w(n0, k0 + BK / 8u, lid + 1u * WG);
+#for i FOURS
+        x$i = fetch_x(m0, k0 + BK / 8u, lid + $iu * WG);
+#endfor
+#for i EIGHTS
+        w$i = fetch_w(n0, k0 + BK / 8u, lid + $iu * WG);
+#endfor
         for (var k = 0u; k < BK / 16u; k++) {
-            let bi0 = (tn + 0u) * LD + k * 4u;
-            let b0 = coopLoad<coop_mat16x16<f16, B>>(&ws[bi0], LD);
-            let ai0 = (tm + 0u) * LD + k * 4u;
-            let a0 = coopLoadT<coop_mat16x16<f16, A>>(&xs[ai0], LD);
+#for j OUTS16
+            let from_w$j = (tn + 16u * $ju) * LD + k * 4u;
+            let b$j = coopLoad<coop_mat16x16<f16, B>>(&ws[from_w$j], LD);
+#endfor
+#for i ROWS16
+            let from_x$i = (tm + 16u * $iu) * LD + k * 4u;
+            let a$i = coopLoadT<coop_mat16x16<f16, A>>(&xs[from_x$i], LD);
 #ifdef SPLIT
-            let l0 = coopLoadT<coop_mat16x16<f16, A>>(&xl[ai0], LD);
+            let l$i = coopLoadT<coop_mat16x16<f16, A>>(&xl[from_x$i], LD);
 #endif
-            let bi1 = (tn + 16u) * LD + k * 4u;
-            let b1 = coopLoad<coop_mat16x16<f16, B>>(&ws[bi1], LD);
-            let ai1 = (tm + 16u) * LD + k * 4u;
-            let a1 = coopLoadT<coop_mat16x16<f16, A>>(&xs[ai1], LD);
-#ifdef SPLIT
-            let l1 = coopLoadT<coop_mat16x16<f16, A>>(&xl[ai1], LD);
-#endif
-#ifdef LARGE
-            let ai2 = (tm + 32u) * LD + k * 4u;
-            let a2 = coopLoadT<coop_mat16x16<f16, A>>(&xs[ai2], LD);
-#ifdef SPLIT
-            let l2 = coopLoadT<coop_mat16x16<f16, A>>(&xl[ai2], LD);
-#endif
-            let ai3 = (tm + 48u) * LD + k * 4u;
-            let a3 = coopLoadT<coop_mat16x16<f16, A>>(&xs[ai3], LD);
-#ifdef SPLIT
-            let l3 = coopLoadT<coop_mat16x16<f16, A>>(&xl[ai3], LD);
-#endif
-#endif
+#endfor
+#for i ROWS16
+#for j OUTS16
 #ifdef SPLIT
             // Sums of sixteen products are rounded as they should be, longer ones are not.
-            s00 = s00 + coopMultiplyAdd(a0, b0, coopMultiplyAdd(l0, b0, zero));
-            s01 = s01 + coopMultiplyAdd(a0, b1, coopMultiplyAdd(l0, b1, zero));
-            s10 = s10 + coopMultiplyAdd(a1, b0, coopMultiplyAdd(l1, b0, zero));
-            s11 = s11 + coopMultiplyAdd(a1, b1, coopMultiplyAdd(l1, b1, zero));
-#ifdef LARGE
-            s20 = s20 + coopMultiplyAdd(a2, b0, coopMultiplyAdd(l2, b0, zero));
-            s21 = s21 + coopMultiplyAdd(a2, b1, coopMultiplyAdd(l2, b1, zero));
-            s30 = s30 + coopMultiplyAdd(a3, b0, coopMultiplyAdd(l3, b0, zero));
-            s31 = s31 + coopMultiplyAdd(a3, b1, coopMultiplyAdd(l3, b1, zero));
-#endif
+            s$i$j = s$i$j + coopMultiplyAdd(a$i, b$j, coopMultiplyAdd(l$i, b$j, zero));
 #else
-            s00 = coopMultiplyAdd(a0, b0, s00);
-            s01 = coopMultiplyAdd(a0, b1, s01);
-            s10 = coopMultiplyAdd(a1, b0, s10);
-            s11 = coopMultiplyAdd(a1, b1, s11);
-#ifdef LARGE
-            s20 = coopMultiplyAdd(a2, b0, s20);
-            s21 = coopMultiplyAdd(a2, b1, s21);
-            s30 = coopMultiplyAdd(a3, b0, s30);
-            s31 = coopMultiplyAdd(a3, b1, s31);
+            s$i$j = coopMultiplyAdd(a$i, b$j, s$i$j);
 #endif
-#endif
+#endfor
+#endfor
         }
         workgroupBarrier();
     }
 
 #ifdef DIRECT
     if whole {
-        let d00 = corner + 0u * stride + 0u;
-        coopStoreT(s00, &out[d00], stride);
-        let d01 = corner + 0u * stride + 16u;
-        coopStoreT(s01, &out[d01], stride);
-        let d10 = corner + 16u * stride + 0u;
-        coopStoreT(s10, &out[d10], stride);
-        let d11 = corner + 16u * stride + 16u;
-        coopStoreT(s11, &out[d11], stride);
-#ifdef LARGE
-        let d20 = corner + 32u * stride + 0u;
-        coopStoreT(s20, &out[d20], stride);
-        let d21 = corner + 32u * stride + 16u;
-        coopStoreT(s21, &out[d21], stride);
-        let d30 = corner + 48u * stride + 0u;
-        coopStoreT(s30, &out[d30], stride);
-        let d31 = corner + 48u * stride + 16u;
-        coopStoreT(s31, &out[d31], stride);
-#endif
+#for i ROWS16
+#for j OUTS16
+        coopStoreT(s$i$j, &out[corner$i$j], stride);
+#endfor
+#endfor
     }
     let through_edge = !whole;
 #else
@@ -274,23 +183,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
     if through_edge {
         let at = team * 256u;
-        coopStoreT(s00, &edge[at], 16u);
-        store_tile(m0 + tm + 0u, n0 + tn + 0u, lid);
-        coopStoreT(s01, &edge[at], 16u);
-        store_tile(m0 + tm + 0u, n0 + tn + 16u, lid);
-        coopStoreT(s10, &edge[at], 16u);
-        store_tile(m0 + tm + 16u, n0 + tn + 0u, lid);
-        coopStoreT(s11, &edge[at], 16u);
-        store_tile(m0 + tm + 16u, n0 + tn + 16u, lid);
-#ifdef LARGE
-        coopStoreT(s20, &edge[at], 16u);
-        store_tile(m0 + tm + 32u, n0 + tn + 0u, lid);
-        coopStoreT(s21, &edge[at], 16u);
-        store_tile(m0 + tm + 32u, n0 + tn + 16u, lid);
-        coopStoreT(s30, &edge[at], 16u);
-        store_tile(m0 + tm + 48u, n0 + tn + 0u, lid);
-        coopStoreT(s31, &edge[at], 16u);
-        store_tile(m0 + tm + 48u, n0 + tn + 16u, lid);
-#endif
+#for i ROWS16
+#for j OUTS16
+        coopStoreT(s$i$j, &edge[at], 16u);
+        store_tile(m0 + tm + 16u * $iu, n0 + tn + 16u * $ju, lid);
+#endfor
+#endfor
     }
 }

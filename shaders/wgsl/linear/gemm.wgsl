@@ -4,31 +4,13 @@
 // Consts: BM, BN, BK (multiples of 8), TM, TN (multiples of 4), ROWS (of the plan). Flags: see linear/output; XVEC,
 // TAIL.
 
-#import common/weights
-#import common/rows
-#import linear/input
-#import linear/output
-
-struct Params {
-    input: InputParams,
-    output: OutputParams,
-    conv: ConvOutParams,
-    first_row: u32, // of the output; `x` begins at this row
-}
-
-@group(0) @binding(auto) var<uniform> params: Params;
+#import linear/product
 #ifdef XVEC
 @group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;            // [rows, x_stride]
 #else
 @group(0) @binding(auto) var<storage, read> x: array<f32>;                  // [rows, x_stride]
 #endif
-#ifdef BIAS
-@group(0) @binding(auto) var<storage, read> bias: array<f32>;               // [out_dim of all parts]
-#endif
-#ifdef TABLE
-@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;        // [rows] the row table
-#endif
-@group(0) @binding(auto) var<storage, read_write> out: array<f32>;          // [rows, out_stride], or heads
+#import linear/ends
 
 const THREADS_M: u32 = BM / TM;
 const THREADS_N: u32 = BN / TN;

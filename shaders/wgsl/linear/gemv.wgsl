@@ -12,19 +12,7 @@
 // linear/output; NORMED: the input has a norm; LAST: the one row is the last of the piece; MASKED: the last step of
 // U · TEAM eights is not full.
 
-#import common/weights
-#import common/rows
-#import linear/input
-#import linear/output
-
-struct Params {
-    input: InputParams,
-    output: OutputParams,
-    conv: ConvOutParams,
-    first_row: u32, // of the output; `x` begins at this row
-}
-
-@group(0) @binding(auto) var<uniform> params: Params;
+#import linear/product
 #ifdef XVEC
 @group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;           // [rows, x_stride]
 #ifdef NORMED
@@ -42,17 +30,7 @@ struct Params {
 @group(0) @binding(auto) var<storage, read> gate: array<f32>;              // [rows, gate_stride]
 #endif
 #endif
-#ifdef BIAS
-@group(0) @binding(auto) var<storage, read> bias: array<f32>;              // [out_dim of all parts]
-#endif
-#ifdef CONV_OUT
-@group(0) @binding(auto) var<storage, read> pack: array<f32>;              // convolution weights [channels, TAPS] first
-@group(0) @binding(auto) var<storage, read_write> state: array<f32>;       // [slots, state_words]
-#endif
-#ifdef TABLE
-@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;       // [rows] the row table
-#endif
-@group(0) @binding(auto) var<storage, read_write> out: array<f32>;         // [rows, out_stride], or heads
+#import linear/ends
 
 const TEAMS: u32 = WG / TEAM;
 // Sums a lane brings to the reduction: one or two an output, and the sum of squares.

@@ -1,8 +1,8 @@
 // The input of a Linear: `input8(row, g)` gives elements 8g .. 8g+7 of a row with the fused prologue applied, zeros
 // beyond in_dim. The kernel's Params has the fields of InputParams, in an `input` member.
 //
-// Flags: IN_RMS (the kernel takes raw8 and norm4 and scales by 1/rms afterwards), IN_HEAD with HEAD_NORM, GATE_SILU or
-// GATE_SIGMOID (the kernel provides `head_scale(row, head)`), IN_SWIGLU; XVEC when everything is aligned to 4
+// Flags: IN_RMS (the kernel takes raw8 and norm4 and scales by 1/rms afterwards), IN_HEAD with HEAD_NORM, GATED,
+// GATE_SILU (sigmoid without; the kernel provides `head_scale(row, head)`), IN_SWIGLU; XVEC when everything is aligned to 4
 // elements; TAIL when in_dim is no multiple of 8.
 
 #import common/activation

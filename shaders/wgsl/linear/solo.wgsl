@@ -7,19 +7,7 @@
 //
 // Consts: WG, N, R, XLEN. Flags: see linear/output; XUNI; XVEC, TAIL and LAST as in linear/gemv.
 
-#import common/weights
-#import common/rows
-#import linear/input
-#import linear/output
-
-struct Params {
-    input: InputParams,
-    output: OutputParams,
-    conv: ConvOutParams,
-    first_row: u32, // of the output; `x` begins at this row
-}
-
-@group(0) @binding(auto) var<uniform> params: Params;
+#import linear/product
 #ifdef XUNI
 @group(0) @binding(auto) var<uniform> x: array<vec4<f32>, XLEN>;           // [rows of the window, x_stride]
 #else
@@ -29,17 +17,7 @@ struct Params {
 @group(0) @binding(auto) var<storage, read> x: array<f32>;                  // [rows, x_stride]
 #endif
 #endif
-#ifdef BIAS
-@group(0) @binding(auto) var<storage, read> bias: array<f32>;               // [out_dim of all parts]
-#endif
-#ifdef CONV_OUT
-@group(0) @binding(auto) var<storage, read> pack: array<f32>;               // convolution weights [channels, TAPS] first
-@group(0) @binding(auto) var<storage, read_write> state: array<f32>;        // [slots, state_words]
-#endif
-#ifdef TABLE
-@group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;        // [rows] the row table
-#endif
-@group(0) @binding(auto) var<storage, read_write> out: array<f32>;          // [rows, out_stride], or heads
+#import linear/ends
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {

@@ -42,6 +42,14 @@ fn packed_sequences() {
     none(&failures);
 }
 
+/// Values in odd numbers take the kernels that are not made for software adapters; lavapipe ends a thread's loops after
+/// 65,535 rounds, so long sequences must come in pieces.
+#[test]
+fn a_long_sequence_of_odd_values() {
+    let t = Tensors::random(Rule::GATED_DELTANET, shape(30_000, (1, 1, 4, 6)), None, 26);
+    none(&check("30,000 tokens, V = 6", &t, &engines_at_default_limits(), 3e-6, 6e-6));
+}
+
 /// What one sequence holds reaches no other: each gives the same bits alone, empty ones leave their state as it was.
 #[test]
 fn packed_sequences_do_not_leak() {

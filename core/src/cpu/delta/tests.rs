@@ -1,5 +1,4 @@
 use super::*;
-use crate::cpu::tests::cpu_seconds;
 use crate::delta::Precond;
 use crate::rule::{Beta, Decay};
 
@@ -204,28 +203,6 @@ fn chunk_states_restart_the_sequence() {
                 chunk(&rule, &part, &inputs, &options).unwrap()
             };
             assert_eq!(again.final_state, out.chunk_states[((b + 1) * chunks - 1) * state..][..state]);
-        }
-    }
-}
-
-/// `cargo test --release -p deltanet --lib -- --ignored --nocapture operator_speed`
-#[test]
-#[ignore = "a measurement"]
-fn operator_speed() {
-    for (name, rule) in Rule::NAMED {
-        let shape = Shape { batch: 1, tokens: 1024, heads: 16, value_heads: 32, key_dim: 128, value_dim: 128 };
-        let t = Tensors::new(&rule, shape, None, 0.1, 1);
-        let inputs = t.inputs(&rule);
-        for len in [16, 32, 64] {
-            let options = Options { l2norm: true, chunk: Some(len), ..Options::default() };
-            let mut best = f64::MAX;
-            for _ in 0..5 {
-                let start = cpu_seconds();
-                let out = chunk(&rule, &shape, &inputs, &options).unwrap();
-                assert!(out.o[0].is_finite());
-                best = best.min(cpu_seconds() - start);
-            }
-            println!("{name:30} chunk {len:2}: {:6.1} ms", best * 1e3);
         }
     }
 }

@@ -94,37 +94,3 @@ fn products_of_all_types_and_sizes() {
 fn products_without_special_instructions() {
     crate::cpu::simd::tests::all_plain(products_of_all_types_and_sizes);
 }
-
-/// `cargo test --release -p deltanet --lib -- --ignored --nocapture product_speed`
-#[test]
-#[ignore = "a measurement"]
-fn product_speed() {
-    let (m, _) = matrix(DType::Bf16, &[4096], 1024);
-    for n in [1, 2, 4, 8, 12, 16, 64, 512] {
-        let x = numbers(n * m.cols, 3);
-        let mut out = vec![0.0; n * m.rows];
-        for any_n_alike in [true, false] {
-            let p = Product {
-                weight: &m,
-                x: Rows { data: &x, at: 0, row: m.cols, n },
-                bias: None,
-                add: false,
-                any_n_alike,
-            };
-            let mut best = f64::MAX;
-            for _ in 0..20 {
-                let start = crate::cpu::tests::cpu_seconds();
-                p.run(&mut out);
-                best = best.min(crate::cpu::tests::cpu_seconds() - start);
-            }
-            let flop = 2.0 * (n * m.rows * m.cols) as f64;
-            let gb = m.bytes() as f64 / 1e9;
-            println!(
-                "n {n:4} alike {any_n_alike:5}: {:8.3} ms {:6.1} GFLOP/s {:5.1} GB/s",
-                best * 1e3,
-                flop / best / 1e9,
-                gb / best
-            );
-        }
-    }
-}

@@ -304,13 +304,15 @@ impl PagePool {
         if let Some(l) = self.layers.iter().find(|l| l.layer >= caches.len()) {
             return Err(Error::Session(format!("cache of layer {}: expected one, got none", l.layer)));
         }
-        let count = pages_of(position);
-        let grown = if self.layers.is_empty() { false } else { self.grow(gpu, buffers, count, count)? };
-        self.clear(slot);
-        self.advance(slot, position);
         if self.layers.is_empty() {
+            self.clear(slot);
+            self.advance(slot, position);
             return Ok(false);
         }
+        let count = pages_of(position);
+        let grown = self.grow(gpu, buffers, count, count)?;
+        self.clear(slot);
+        self.advance(slot, position);
         self.fill(slot, count as usize);
         for layer in &self.layers {
             let buffer = get(buffers, layer.buffer)?;

@@ -114,7 +114,7 @@ impl Lower<'_> {
             let groups = [(rows * heads.heads).div_ceil(SOLO_WORKGROUP), 1, 1];
             self.push(solo(&heads, source), bytes, buffers, groups);
         } else if single {
-            let splits = splits(rows * heads.blocks(), window);
+            let splits = splits(heads.blocks(), window);
             let shares =
                 if splits == 1 { out } else { self.pass("shares", heads.heads * splits * (heads.head_dim + 2))? };
             buffers.push(shares.buffer);
@@ -159,7 +159,8 @@ impl Lower<'_> {
     }
 }
 
-/// Workgroups among which a row's keys are split.
+/// Workgroups among which a row's keys are split. The model alone decides: a row's result must not depend on how many
+/// rows there are.
 fn splits(groups: u32, window: u32) -> u32 {
     let wanted = (BUSY / groups.max(1)).clamp(1, MAX_SPLITS);
     if window == 0 { wanted } else { wanted.min(window.div_ceil(MIN_SHARE)) }

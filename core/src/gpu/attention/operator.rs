@@ -101,7 +101,7 @@ impl Operator {
             }
         }
         let sizes = Inputs { q: &[], k: &[], v: &[], qk_norm, cu_seqlens };
-        check_packing(shape, &sizes)?;
+        shape.check_packing(&sizes)?;
         let spans = shape.spans(&sizes);
         let mut table = Vec::with_capacity(rows);
         for (_, length) in &spans {
@@ -163,7 +163,7 @@ impl Operator {
         for (first, length) in spans {
             let seen = options.window.unwrap_or(usize::MAX).min(length).max(1);
             let block = SUBMISSION_WORK / ((seen * q_width) as u64).max(1);
-            // In solo's grid a workgroup has 8 rows of one head.
+            // solo's grid is one-dimensional, over rows and heads: 8 invocations a workgroup.
             let fits = u64::from(most) * u64::from(if alone { SOLO_WORKGROUP } else { PREFILL_ROWS }) / heads as u64;
             let block = (block.min(fits) / u64::from(PREFILL_ROWS) * u64::from(PREFILL_ROWS)).max(32) as usize;
             for at in (0..length).step_by(block) {
@@ -207,24 +207,6 @@ impl Operator {
         }
         self.gpu.check()
     }
-}
-
-/// Offsets and norms, which need no tensors.
-fn check_packing(shape: &Shape, sizes: &Inputs<'_>) -> Result<()> {
-    if let Some(c) = sizes.cu_seqlens {
-        let rising = c.windows(2).all(|w| w.first() <= w.last());
-        let ends = c.len() >= 2 && c.first() == Some(&0) && c.last().map(|e| *e as usize) == Some(shape.tokens);
-        if shape.batch != 1 || !rising || !ends {
-            let expected = format!("with batch 1, rising offsets from 0 to {}", shape.tokens);
-            return Err(Error::argument("cu_seqlens", expected, format!("{} offsets, batch {}", c.len(), shape.batch)));
-        }
-    }
-    for (name, w) in sizes.qk_norm.iter().flat_map(|n| [("qk_norm.q", n.q), ("qk_norm.k", n.k)]) {
-        if w.len() != shape.head_dim {
-            return Err(Error::argument(name, format!("[{}]", shape.head_dim), format!("{} elements", w.len())));
-        }
-    }
-    Ok(())
 }
 
 /// Causal softmax attention on host tensors; returns `[B, T, H, D]`.

@@ -17,7 +17,7 @@ pub fn chunk_length(_rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> 
     let fours = value_dim.is_multiple_of(4);
     if caps.software && fours {
         kernels::SOFTWARE_CHUNK
-    } else if !caps.software && fours && wide_split(key_dim, 64, caps).is_some() {
+    } else if wide_split(key_dim, 64, fours, caps).is_some() {
         64
     } else {
         32
@@ -31,7 +31,7 @@ pub fn describe_chunk(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) ->
     let stages = if caps.software && fours {
         "register tiles of software adapters".into()
     } else {
-        match wide_split(key_dim, chunk, caps).filter(|_| fours && !caps.software) {
+        match wide_split(key_dim, chunk, fours, caps) {
             Some(split) => format!("wide scan, {} threads", chunk * split),
             None => "scan within WebGPU's default limits".into(),
         }
@@ -39,7 +39,11 @@ pub fn describe_chunk(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) ->
     format!("chunks of {chunk}, {stages}, f32")
 }
 
-fn wide_split(key_dim: u32, chunk: u32, caps: &Caps) -> Option<u32> {
+/// Groups of threads of the wide scan, where it runs. `fours`: V, places and strides are multiples of 4.
+fn wide_split(key_dim: u32, chunk: u32, fours: bool, caps: &Caps) -> Option<u32> {
+    if caps.software || !fours {
+        return None;
+    }
     kernels::wide_split(key_dim, chunk, caps.workgroup_bytes, caps.max_invocations)
 }
 
@@ -86,7 +90,7 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
     }
     let mut lowering = Lowering::new(call, caps, scratch)?;
     lowering.software &= call.chunk == kernels::SOFTWARE_CHUNK;
-    lowering.wide = wide_split(call.key_dim, call.chunk, caps).filter(|_| lowering.fours && !caps.software);
+    lowering.wide = wide_split(call.key_dim, call.chunk, lowering.fours, caps);
     lowering.prepare();
     if let Some(precond) = call.precond {
         lowering.precond_chunks(precond);
@@ -166,7 +170,6 @@ impl<'a, 'b> Lowering<'a, 'b> {
             key_pad: kernels::padded(call.key_dim),
             value_dim: call.value_dim,
             value_pad: kernels::padded(call.value_dim),
-            rows: call.rows,
             scale: call.scale,
             q_stride: call.q.stride,
             q_at: call.q.at,

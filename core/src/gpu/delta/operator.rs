@@ -121,7 +121,9 @@ pub(super) fn budget(gpu: &Gpu, shape: &Shape, chunk: u32) -> Budget {
     let (key_dim, value_dim, heads) = (shape.key_dim as u64, shape.value_dim as u64, shape.value_heads as u64);
     let discrete = gpu.info().device_type == wgpu::DeviceType::DiscreteGpu;
     let faster = if discrete { 16 } else { 1 };
-    let rows = (faster * SUBMISSION_WORK / (heads * key_dim * value_dim).max(1)).clamp(64, 32_768);
+    // lavapipe ends a thread's loops after 65,535 rounds; kernels that are not made for it do some 50 a row at most.
+    let most = if gpu.caps().software { 1024 } else { 32_768 };
+    let rows = (faster * SUBMISSION_WORK / (heads * key_dim * value_dim).max(1)).clamp(64, most);
     let block = heads * u64::from(chunk) * (value_dim + 3 * key_dim).max(u64::from(chunk) * 3);
     let chunks = (faster.min(4) * SCRATCH_WORDS / block.max(1)).clamp(1, rows.div_ceil(u64::from(chunk)).max(2));
     Budget { rows: rows as u32, chunks: chunks as u32 }

@@ -8,29 +8,11 @@
 #ifdef BETA_GIVEN
 @group(0) @binding(auto) var<storage, read> beta: array<f32>; // view [rows, HV]
 #endif
-#ifdef DECAY
-@group(0) @binding(auto) var<storage, read> g: array<f32>; // view [rows, HV], with CHANNEL [rows, HV, key_dim]
-#endif
+#import delta/software/log_decay
 @group(0) @binding(auto) var<storage, read_write> pairs: array<vec4<f32>>; // [chunks, HV, PAIR]
 @group(0) @binding(auto) var<storage, read_write> keys: array<vec4<f32>>; // [chunks, HV, 2, C, K]
 @group(0) @binding(auto) var<storage, read_write> tiles: array<vec4<f32>>; // [chunks, HV, K, 2, C]
 @group(0) @binding(auto) var<storage, read> chunks: array<vec4<u32>>; // first row, length, slot, index
-
-// Log decays of a row, four channels from 4c on.
-fn log_decay(row: u32, head: u32, c: u32) -> vec4<f32> {
-  var x = vec4<f32>(0.0);
-#ifdef HEAD
-  x = vec4<f32>(g[row * p.g_stride + p.g_at + head]);
-#endif
-#ifdef CHANNEL
-  for (var m = 0u; m < 4u; m++) {
-    if (c * 4u + m < p.key_dim) {
-      x[m] = g[row * p.g_stride + p.g_at + head * p.key_dim + c * 4u + m];
-    }
-  }
-#endif
-  return max(x, vec4<f32>(MIN_LOG_DECAY));
-}
 
 @compute @workgroup_size(LANES)
 fn main(

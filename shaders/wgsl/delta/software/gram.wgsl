@@ -5,28 +5,9 @@
 #import delta/software/layout
 @group(0) @binding(auto) var<storage, read> q: array<vec4<f32>>; // view [rows, H, K]
 @group(0) @binding(auto) var<storage, read> k: array<vec4<f32>>; // view [rows, H, K], write keys kt_at further on
-#ifdef DECAY
-@group(0) @binding(auto) var<storage, read> g: array<f32>; // view [rows, HV], with CHANNEL [rows, HV, key_dim]
-#endif
+#import delta/software/log_decay
 @group(0) @binding(auto) var<storage, read_write> pairs: array<vec4<f32>>; // [chunks, HV, PAIR]
 @group(0) @binding(auto) var<storage, read> chunks: array<vec4<u32>>; // first row, length, slot, index
-
-#ifdef HEAD
-fn log_decay(row: u32, head: u32) -> f32 {
-  return max(g[row * p.g_stride + p.g_at + head], MIN_LOG_DECAY);
-}
-#endif
-#ifdef CHANNEL
-fn log_decay(row: u32, head: u32, c: u32) -> vec4<f32> {
-  var x = vec4<f32>(0.0);
-  for (var m = 0u; m < 4u; m++) {
-    if (c * 4u + m < p.key_dim) {
-      x[m] = max(g[row * p.g_stride + p.g_at + head * p.key_dim + c * 4u + m], MIN_LOG_DECAY);
-    }
-  }
-  return x;
-}
-#endif
 
 @compute @workgroup_size(LANES)
 fn main(
@@ -125,11 +106,11 @@ fn main(
   for (var j = 0u; j < 4u; j++) {
     var sum = 0.0;
     for (var n = j0 + j + 1u; n < i0 && n < length; n++) {
-      sum += log_decay(chunk.x + n, head);
+      sum += log_decay(chunk.x + n, head, 0u).x;
     }
     for (var i = 0u; i < 4u; i++) {
       if (i0 + i > j0 + j && i0 + i < length) {
-        sum += log_decay(chunk.x + i0 + i, head);
+        sum += log_decay(chunk.x + i0 + i, head, 0u).x;
       }
       low[i][j] *= exp(sum);
       score[i][j] *= exp(sum);

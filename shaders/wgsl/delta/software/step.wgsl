@@ -60,14 +60,16 @@ fn main(
       read[j] = vec4<f32>(0.0);
       seen[j] = vec4<f32>(0.0);
     }
-    for (var c = 0u; c < p.key_pad / 4u; c++) {
-      var keep = vec4<f32>(1.0);
-      var decay = vec4<f32>(1.0);
+    var keep = vec4<f32>(1.0);
+    var decay = vec4<f32>(1.0);
 #ifdef HEAD
-      keep = vec4<f32>(exp(max(g[past * p.g_stride + p.g_at + head], MIN_LOG_DECAY)));
-      decay = vec4<f32>(exp(max(g[next * p.g_stride + p.g_at + head], MIN_LOG_DECAY)));
+    keep = vec4<f32>(exp(max(g[past * p.g_stride + p.g_at + head], MIN_LOG_DECAY)));
+    decay = vec4<f32>(exp(max(g[next * p.g_stride + p.g_at + head], MIN_LOG_DECAY)));
 #endif
+    for (var c = 0u; c < p.key_pad / 4u; c++) {
 #ifdef CHANNEL
+      keep = vec4<f32>(1.0);
+      decay = vec4<f32>(1.0);
       for (var m = 0u; m < 4u; m++) {
         if (c * 4u + m < p.key_dim) {
           let from_head = p.g_at + head * p.key_dim + c * 4u + m;
