@@ -270,17 +270,20 @@ class Generation {
       if (this.#prompt !== undefined && this.#prompt.length > 0) {
         prompt = await call("feed", { session: this.#session, prompt: this.#prompt });
       }
-      runs.set(run, (batch) => {
-        queue.push(batch);
-        wake();
-      });
-      const options = { ...this.#options, pieces };
-      caller.call("generate", { session: this.#session, run, options, credit }).then(
-        (result) => (end = { result: { ...result, prompt } }),
-        (error) => (end = { error }),
-      ).finally(() => wake());
-      // It came while the prompt was being read.
-      if (this.#stopped) caller.tell("stop", { run });
+      if (this.#stopped) {
+        // It came while the prompt was being read: nothing is written.
+        end = { result: { finish: "cancelled", endToken: null, tail: "", prompt } };
+      } else {
+        runs.set(run, (batch) => {
+          queue.push(batch);
+          wake();
+        });
+        const options = { ...this.#options, pieces };
+        caller.call("generate", { session: this.#session, run, options, credit }).then(
+          (result) => (end = { result: { ...result, prompt } }),
+          (error) => (end = { error }),
+        ).finally(() => wake());
+      }
       for (;;) {
         while (queue.length > 0) {
           yield queue.shift();

@@ -126,13 +126,20 @@ export async function node() {
     for await (const _ of stopped);
     assert(["stop", "length"].includes((await stopped.done).finish), "finish");
     // A stop that comes while the prompt is being read ends it before the first token.
+    const words = " And".repeat(300);
     const before = (await other.tokens()).length;
     const early = new AbortController();
-    const first = other.generate(" And".repeat(300), { ...options, signal: early.signal }).batches().next();
+    const first = other.generate(words, { ...options, signal: early.signal }).batches().next();
     early.abort();
     assertEqual((await first.then(() => null, (e) => e))?.name, "AbortError", "error");
-    const read = (await other.tokens()).length - before;
-    assert(read >= 300 && read < 300 + options.maxTokens, `${read} tokens after an early abort`);
+    const read = (await other.encode(words)).length;
+    assertEqual((await other.tokens()).length - before, read, "tokens after an early abort");
+    const soon = other.generate(words, options);
+    const none = soon.batches().next();
+    soon.stop();
+    assertEqual((await none).done, true, "no token after an early stop");
+    assertEqual((await soon.done).finish, "cancelled", "finish");
+    assertEqual((await other.tokens()).length - before, 2 * read, "tokens after an early stop");
     await session.dispose();
     await other.dispose();
   });
