@@ -1,7 +1,7 @@
 //! Where a model runs.
 
 use crate::error::Result;
-use crate::gpu::{DeviceChoice, Gpu, LimitsChoice};
+use crate::gpu::{DeviceChoice, Gpu, OpenOptions};
 
 /// Which device to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,21 +41,37 @@ impl Device {
     /// [`crate::Error::NoAdapter`] for [`DeviceRequest::Gpu`] and [`DeviceRequest::Adapter`] without one; never for
     /// [`DeviceRequest::Auto`].
     pub async fn request(request: &DeviceRequest) -> Result<Self> {
-        Ok(match request {
-            DeviceRequest::Cpu => Self::CPU,
-            DeviceRequest::Gpu => Self::Gpu(Gpu::request(&DeviceChoice::Any, LimitsChoice::Best).await?),
-            DeviceRequest::Adapter(i) => Self::Gpu(Gpu::request(&DeviceChoice::Index(*i), LimitsChoice::Best).await?),
-            DeviceRequest::Auto => match Gpu::request(&DeviceChoice::Hardware, LimitsChoice::Best).await {
-                Ok(gpu) => Self::Gpu(gpu),
-                Err(e) => Self::Cpu { threads: None, note: Some(e.to_string()) },
-            },
-        })
+        Self::request_with(request, &OpenOptions::default()).await
+    }
+
+    /// [`Device::request`] with options for a GPU, such as a folder for compiled pipelines.
+    ///
+    /// # Errors
+    /// As [`Device::request`].
+    pub async fn request_with(request: &DeviceRequest, options: &OpenOptions) -> Result<Self> {
+        let choice = match request {
+            DeviceRequest::Cpu => return Ok(Self::CPU),
+            DeviceRequest::Gpu => DeviceChoice::Any,
+            DeviceRequest::Adapter(i) => DeviceChoice::Index(*i),
+            DeviceRequest::Auto => DeviceChoice::Hardware,
+        };
+        match Gpu::request_with(&choice, options).await {
+            Ok(gpu) => Ok(Self::Gpu(gpu)),
+            Err(e) if *request == DeviceRequest::Auto => Ok(Self::Cpu { threads: None, note: Some(e.to_string()) }),
+            Err(e) => Err(e),
+        }
     }
 
     /// [`Device::request`], waited for. Native only.
     #[cfg(not(target_family = "wasm"))]
     pub fn open(request: &DeviceRequest) -> Result<Self> {
         pollster::block_on(Self::request(request))
+    }
+
+    /// [`Device::request_with`], waited for. Native only.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn open_with(request: &DeviceRequest, options: &OpenOptions) -> Result<Self> {
+        pollster::block_on(Self::request_with(request, options))
     }
 
     /// Engine and device in words: `wgpu (Vulkan) on NVIDIA H200`, `cpu, 2 threads`.

@@ -49,6 +49,9 @@ pub enum Stage {
     Uploading,
 }
 
+/// Tokens of a prompt that [`Model::prepare_async`] counts on.
+const SHORT: usize = 8;
+
 /// A language model on a device. Clones share it; [`Model::session`] makes independent readers of it.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -96,13 +99,26 @@ impl Model {
         options: LoadOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self> {
+        let (spec, tokenizer) = Self::read_checkpoint(checkpoint, progress)?;
+        Self::from_spec(Arc::new(spec), tokenizer, device, options, progress)
+    }
+
+    /// The first half of [`Model::load`], which needs no device: reads and checks a checkpoint for
+    /// [`Model::from_spec`]. A device can be opened meanwhile.
+    ///
+    /// # Errors
+    /// Anything wrong with the files.
+    pub fn read_checkpoint(
+        checkpoint: &Checkpoint,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Spec, Option<Tokenizer>)> {
         let mut checking = |done, total| progress(Progress { stage: Stage::Checking, done, total });
         let spec = Spec::from_checkpoint(checkpoint, &mut checking)?;
         let tokenizer = checkpoint.tokenizer().map(Tokenizer::from_bytes).transpose()?;
         if let Some(tokenizer) = &tokenizer {
             tokenizer.check_fits(spec.vocab)?;
         }
-        Self::from_spec(Arc::new(spec), tokenizer, device, options, progress)
+        Ok((spec, tokenizer))
     }
 
     /// Puts a model on a device whose weights may come from anywhere.
@@ -145,10 +161,24 @@ impl Model {
     pub async fn prepare_async(&self) -> Result<()> {
         let session = self.session()?;
         if let Runner::Gpu(runner) = &mut *self.runner() {
-            runner.prepare()?;
+            runner.prepare(SHORT)?;
         }
         // Reading anything back waits for all that was submitted before.
         self.logits(session.slot()).await.map(drop)
+    }
+
+    /// Compiles ahead of time what a prompt of so many tokens and a single session's decoding need, all kernels
+    /// together, and puts the device's compiled pipelines into their file, if it has one. Native only.
+    ///
+    /// # Errors
+    /// What the device refuses.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn prepare(&self, prompt: usize) -> Result<()> {
+        if let Runner::Gpu(runner) = &mut *self.runner() {
+            runner.prepare(prompt)?;
+            runner.gpu().save_pipelines();
+        }
+        Ok(())
     }
 
     /// A new, empty session.

@@ -43,6 +43,9 @@ pub(crate) struct ModelArgs {
     /// number of an adapter in `deltanet info`.
     #[arg(long, value_name = "auto|cpu|gpu|N", default_value = "auto")]
     pub(crate) device: DeviceArg,
+    /// Keep no compiled kernels in the user's cache folder, and use none (the same with DELTANET_NO_CACHE=1).
+    #[arg(long)]
+    pub(crate) no_cache: bool,
     /// Folder with config.json, *.safetensors and tokenizer.json [default: models/stories-17m, looked for from here
     /// and from the program upwards].
     #[arg(long, value_name = "DIR")]

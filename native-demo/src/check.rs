@@ -10,13 +10,11 @@ use serde::Serialize;
 
 use crate::Exit;
 use crate::args::CheckArgs;
-use crate::check_ops;
-use crate::check_variants;
-use crate::find;
 use crate::interrupt::Interrupt;
 use crate::load::{describe_device, load_on};
 use crate::measure::{Random, error};
 use crate::output::json;
+use crate::{check_ops, check_variants, device, find};
 
 /// Prompt lengths: around the ends of chunks, where mistakes live.
 const LENGTHS: [usize; 8] = [1, 2, 15, 63, 64, 65, 130, 257];
@@ -38,7 +36,7 @@ struct Line {
 pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
     let folder = find::model(args.model.model.as_deref())?;
     let interrupt = Interrupt::watch();
-    let device = Device::open(&args.model.device.0)?;
+    let device = device::open(&args.model)?;
     let options = LoadOptions { sessions: 2, ..Default::default() };
     let model = load_on(&folder, &device, options)?;
     let reference = load_on(&folder, &Device::CPU, options)?;

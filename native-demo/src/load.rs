@@ -1,6 +1,7 @@
 //! Opening the device and loading a model, with progress on a terminal.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -9,8 +10,8 @@ use deltanet::{Device, LoadOptions, Model, Progress, Stage};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::ModelArgs;
-use crate::find;
 use crate::output::{bytes, count, tell, time};
+use crate::{device, find};
 
 /// A loaded model, and what is worth telling about it.
 pub(crate) struct Loaded {
@@ -26,8 +27,18 @@ pub(crate) fn load(args: &ModelArgs, options: LoadOptions) -> Result<Loaded> {
     let start = Instant::now();
     // The folder first: a wrong name should not cost the time to open a device.
     let folder = find::model(args.model.as_deref())?;
-    let device = Device::open(&args.device.0)?;
-    let model = load_on(&folder, &device, options)?;
+    let checkpoint = Checkpoint::open(&folder)?;
+    let bar = Bar::new();
+    // Opening a device takes the driver about as long as reading a small model takes.
+    let (read, device) = std::thread::scope(|scope| {
+        let device = scope.spawn(|| device::open(args));
+        let read = Model::read_checkpoint(&checkpoint, &mut |p| bar.show(p));
+        (read, device.join())
+    });
+    let (spec, tokenizer) = read?;
+    let device = device.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let model = Model::from_spec(Arc::new(spec), tokenizer, &device, options, &mut |p| bar.show(p))?;
+    bar.0.finish_and_clear();
     let time = start.elapsed();
     let name = name(&folder);
     Ok(Loaded { model, name, time })
@@ -57,6 +68,14 @@ pub(crate) fn describe_device(device: &Device) -> String {
 }
 
 impl Loaded {
+    /// Compiles what a prompt of so many tokens needs: part of getting ready.
+    pub(crate) fn prepare(&mut self, prompt: usize) -> Result<()> {
+        let start = Instant::now();
+        self.model.prepare(prompt)?;
+        self.time += start.elapsed();
+        Ok(())
+    }
+
     /// Says what was loaded, and where it runs: after everything that can be wrong with the input was looked at, since
     /// then an error is one line.
     pub(crate) fn tell(&self) {

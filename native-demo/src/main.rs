@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod check_ops;
 mod check_variants;
+mod device;
 mod find;
 mod info;
 mod interrupt;

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         (argument, _) => prompt::read(argument.as_deref())?,
     };
     let interrupt = Interrupt::watch();
-    let loaded = load(&args.model, LoadOptions { sessions: 1, ..Default::default() })?;
+    let mut loaded = load(&args.model, LoadOptions { sessions: 1, ..Default::default() })?;
     let seed = args.seed.unwrap_or_else(any_seed);
 
     let mut session = loaded.model.session()?;
@@ -41,6 +41,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         ..GenerateOptions::default()
     };
     options.sampling.check()?;
+    loaded.prepare(tokens.len())?;
     loaded.tell();
     let start = Instant::now();
     let mut prompt_tokens = 0;

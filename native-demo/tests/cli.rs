@@ -18,6 +18,8 @@ fn repository() -> PathBuf {
 fn deltanet(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_deltanet"));
     command.current_dir(repository()).args(words).stdin(Stdio::null());
+    // The user's cache folder is none of the tests' business.
+    command.env("DELTANET_NO_CACHE", "1");
     command
 }
 
@@ -323,6 +325,32 @@ fn a_long_prompt_needs_no_more_memory_and_leaves_a_finite_state() {
     let row = &report["rows"][0];
     assert_eq!(row["group"], "million");
     assert_eq!(row["wall"]["runs"], 2, "pieces of 4,096 tokens: {row}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn compiled_kernels_are_kept_unless_that_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["Once", "--device", "gpu", "--max-tokens", "2", "--seed", "3"];
+    let kept = || std::fs::read_dir(folder.path().join("deltanet")).map_or(0, Iterator::count);
+    let run = |more: &[&str], variable: Option<&str>| {
+        let mut command = deltanet(&[&words, more].concat());
+        command.env("XDG_CACHE_HOME", folder.path());
+        match variable {
+            Some(value) => command.env("DELTANET_NO_CACHE", value),
+            None => command.env_remove("DELTANET_NO_CACHE"),
+        };
+        let out = command.output().unwrap();
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        text(&out.stdout)
+    };
+    let plain = run(&["--no-cache"], None);
+    assert_eq!(run(&[], Some("1")), plain);
+    assert_eq!(kept(), 0);
+    assert_eq!(run(&[], None), plain);
+    assert_eq!(kept(), 1);
+    assert_eq!(run(&[], None), plain, "with what was kept");
+    assert_eq!(kept(), 1);
 }
 
 /// Starts a long generation and waits until it has printed something.

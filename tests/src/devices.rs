@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use deltanet::gpu::{DeviceChoice, Gpu, LimitsChoice};
 
-fn open(limits: LimitsChoice) -> Gpu {
+/// The place in [`deltanet::gpu::adapters`] of the adapter that tests run on.
+pub fn index() -> usize {
     // DELTANET_TEST_ADAPTER: part of an adapter's name, for machines with several.
     let wanted = std::env::var("DELTANET_TEST_ADAPTER").unwrap_or_default().to_lowercase();
     let list = pollster(deltanet::gpu::adapters());
@@ -19,7 +20,11 @@ fn open(limits: LimitsChoice) -> Gpu {
             if wanted.is_empty() { String::new() } else { format!(" with \"{wanted}\" in its name") }
         );
     };
-    let gpu = pollster(Gpu::request(&DeviceChoice::Index(index), limits)).expect("the adapter opens");
+    index
+}
+
+fn open(limits: LimitsChoice) -> Gpu {
+    let gpu = pollster(Gpu::request(&DeviceChoice::Index(index()), limits)).expect("the adapter opens");
     eprintln!("tests run on {} ({:?}), limits: {limits:?}", gpu.info().name, gpu.info().backend);
     gpu
 }

@@ -9,6 +9,8 @@ use deltanet_shaders::Variant;
 
 use super::buffer::{GpuBuffer, GpuTexture};
 use super::caps::Caps;
+#[cfg(not(target_family = "wasm"))]
+use super::pipeline_cache::PipelineCache;
 use super::program::Pipeline;
 use crate::error::{Error, Result};
 
@@ -32,6 +34,17 @@ pub enum LimitsChoice {
     Best,
     /// WebGPU's default limits and no optional feature: what every browser has.
     WebGpuDefault,
+}
+
+/// How a device is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Limits and features to ask for.
+    pub limits: LimitsChoice,
+    /// Folder for a file with compiled pipelines, made if it does not exist; `None`: nothing is read or written. It
+    /// must be one that only this user can write, since the driver trusts the file. Where a driver offers no such
+    /// cache (all but Vulkan's), where the folder cannot be written, and in a browser, nothing happens.
+    pub pipeline_cache: Option<std::path::PathBuf>,
 }
 
 /// One adapter, as `deltanet info` lists it.
@@ -61,8 +74,20 @@ struct Inner {
     fault: Arc<Mutex<Option<Error>>>,
     live: Arc<AtomicU64>,
     pipelines: Mutex<HashMap<Variant, Arc<Pipeline>>>,
+    #[cfg(not(target_family = "wasm"))]
+    disk: Option<PipelineCache>,
     /// What [`Gpu::wait`]'s future waits for, when that is not everything submitted.
     awaited: Mutex<Option<wgpu::SubmissionIndex>>,
+}
+
+#[cfg(not(target_family = "wasm"))]
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let lost = matches!(*self.fault.lock().unwrap_or_else(PoisonError::into_inner), Some(Error::DeviceLost(_)));
+        if let Some(disk) = self.disk.as_ref().filter(|_| !lost) {
+            disk.save();
+        }
+    }
 }
 
 fn instance() -> wgpu::Instance {
@@ -139,6 +164,14 @@ impl Gpu {
     /// # Errors
     /// [`Error::NoAdapter`] when no adapter fits `choice`, with advice; [`Error::Gpu`] when the driver refuses.
     pub async fn request(choice: &DeviceChoice, limits: LimitsChoice) -> Result<Self> {
+        Self::request_with(choice, &OpenOptions { limits, ..OpenOptions::default() }).await
+    }
+
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// As [`Gpu::request`].
+    pub async fn request_with(choice: &DeviceChoice, options: &OpenOptions) -> Result<Self> {
         let mut found = enumerate().await;
         let adapter = match choice {
             DeviceChoice::Index(i) => {
@@ -163,7 +196,7 @@ impl Gpu {
                 })?
             }
         };
-        let (features, limits) = match limits {
+        let (features, limits) = match options.limits {
             LimitsChoice::Best => (wanted(&adapter), adapter.limits()),
             LimitsChoice::WebGpuDefault => (wgpu::Features::empty(), wgpu::Limits::default()),
         };
@@ -186,17 +219,27 @@ impl Gpu {
             })
             .await
             .map_err(|e| Error::Gpu(format!("{}: {e}", adapter.get_info().name)))?;
-        Ok(Self::new(device, queue, adapter.get_info(), coop16))
+        let info = adapter.get_info();
+        #[cfg(not(target_family = "wasm"))]
+        let disk = options.pipeline_cache.as_deref().and_then(|folder| PipelineCache::open(&device, &info, folder));
+        let inner = Self::inner(device, queue, info, coop16);
+        #[cfg(not(target_family = "wasm"))]
+        let inner = {
+            let mut inner = inner;
+            inner.disk = disk;
+            inner
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Uses a device that an application already has. Its limits and features decide what runs; its error handler
     /// and device-lost callback are replaced.
     pub fn from_wgpu(device: wgpu::Device, queue: wgpu::Queue) -> Self {
         let info = device.adapter_info();
-        Self::new(device, queue, info, false)
+        Self { inner: Arc::new(Self::inner(device, queue, info, false)) }
     }
 
-    fn new(device: wgpu::Device, queue: wgpu::Queue, info: wgpu::AdapterInfo, coop16: bool) -> Self {
+    fn inner(device: wgpu::Device, queue: wgpu::Queue, info: wgpu::AdapterInfo, coop16: bool) -> Inner {
         let fault: Arc<Mutex<Option<Error>>> = Arc::default();
         let slot = fault.clone();
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
@@ -216,7 +259,7 @@ impl Gpu {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Error::DeviceLost(message));
         });
         let caps = Caps::read(&device, coop16);
-        let inner = Inner {
+        Inner {
             device,
             queue,
             info,
@@ -224,9 +267,10 @@ impl Gpu {
             fault,
             live: Arc::default(),
             pipelines: Mutex::default(),
+            #[cfg(not(target_family = "wasm"))]
+            disk: None,
             awaited: Mutex::default(),
-        };
-        Self { inner: Arc::new(inner) }
+        }
     }
 
     /// The adapter.
@@ -251,6 +295,31 @@ impl Gpu {
     }
     pub(super) fn pipelines(&self) -> &Mutex<HashMap<Variant, Arc<Pipeline>>> {
         &self.inner.pipelines
+    }
+
+    /// What pipelines are made with, if they are kept in a file.
+    pub(super) fn pipeline_cache(&self) -> Option<&wgpu::PipelineCache> {
+        #[cfg(not(target_family = "wasm"))]
+        return self.inner.disk.as_ref().map(PipelineCache::raw);
+        #[cfg(target_family = "wasm")]
+        None
+    }
+
+    /// Whether compiled pipelines were taken over from a file of [`OpenOptions::pipeline_cache`].
+    pub fn has_cached_pipelines(&self) -> bool {
+        #[cfg(not(target_family = "wasm"))]
+        return self.inner.disk.as_ref().is_some_and(PipelineCache::loaded);
+        #[cfg(target_family = "wasm")]
+        false
+    }
+
+    /// Writes the file of [`OpenOptions::pipeline_cache`], if there is to be one and it would hold anything new. This
+    /// happens by itself when the last clone of a device goes.
+    pub fn save_pipelines(&self) {
+        #[cfg(not(target_family = "wasm"))]
+        if let Some(disk) = self.inner.disk.as_ref().filter(|_| !self.is_lost()) {
+            disk.save();
+        }
     }
 
     /// Reports the first error since the last call, if any: validation, memory, or a lost device.

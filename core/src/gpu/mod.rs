@@ -9,6 +9,8 @@ mod lower;
 mod lower_linear;
 mod lower_mixer;
 pub(crate) mod picture;
+#[cfg(not(target_family = "wasm"))]
+mod pipeline_cache;
 mod pool;
 mod program;
 mod readback;
@@ -21,7 +23,7 @@ mod upload;
 
 pub use buffer::{Binding, GpuBuffer, GpuTexture};
 pub use caps::Caps;
-pub use device::{AdapterSummary, DeviceChoice, Gpu, LimitsChoice, adapters};
+pub use device::{AdapterSummary, DeviceChoice, Gpu, LimitsChoice, OpenOptions, adapters};
 #[cfg(target_family = "wasm")]
 pub use picture::Canvas;
 pub use program::{Dispatch, Program, Timing};

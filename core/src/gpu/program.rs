@@ -118,10 +118,24 @@ fn pipeline(gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {
             // Every kernel writes workgroup memory before it reads it.
             zero_initialize_workgroup_memory: false,
         },
-        cache: None,
+        cache: gpu.pipeline_cache(),
     });
     let made = Arc::new(Pipeline { raw, layout, bindings: source.bindings });
     Ok(lock().entry(variant.clone()).or_insert(made).clone())
+}
+
+/// Compiles what `dispatches` run, each kernel once; in parallel where threads exist.
+pub(super) fn pipelines<'a>(gpu: &Gpu, dispatches: impl IntoIterator<Item = &'a Dispatch>) -> Result<()> {
+    let mut distinct: Vec<&Variant> = dispatches.into_iter().map(|d| &d.variant).collect();
+    distinct.sort();
+    distinct.dedup();
+    #[cfg(not(target_family = "wasm"))]
+    {
+        use rayon::prelude::*;
+        distinct.par_iter().try_for_each(|v| pipeline(gpu, v).map(drop))
+    }
+    #[cfg(target_family = "wasm")]
+    distinct.into_iter().try_for_each(|v| pipeline(gpu, v).map(drop))
 }
 
 impl Gpu {
@@ -158,19 +172,7 @@ impl Program {
     }
 
     fn build(gpu: &Gpu, dispatches: &[Dispatch], buffers: Vec<Binding>) -> Result<Self> {
-        let mut distinct: Vec<&Variant> = dispatches.iter().map(|d| &d.variant).collect();
-        distinct.sort();
-        distinct.dedup();
-        #[cfg(not(target_family = "wasm"))]
-        {
-            use rayon::prelude::*;
-            distinct.par_iter().try_for_each(|v| pipeline(gpu, v).map(drop))?;
-        }
-        #[cfg(target_family = "wasm")]
-        for v in distinct {
-            pipeline(gpu, v)?;
-        }
-
+        pipelines(gpu, dispatches)?;
         let align = gpu.device().limits().min_uniform_buffer_offset_alignment as usize;
         let mut bytes = Vec::new();
         let mut offsets = Vec::with_capacity(dispatches.len());

@@ -11,7 +11,7 @@ use super::buffer::GpuBuffer;
 use super::device::Gpu;
 use super::lower::{Place, lower_plan};
 use super::pool::NO_SLOT;
-use super::program::{Program, Timing};
+use super::program::{Dispatch, Program, Timing, pipelines};
 use super::readback::{Staging, Ticket};
 use super::stage::Stage;
 use crate::engine::{DecodeRow, Emit, SlotState};
@@ -206,13 +206,10 @@ impl Runner {
     pub fn prefill(&mut self, slot: usize, tokens: &[u32]) -> Result<()> {
         self.check_tokens(slot, tokens)?;
         self.reserve(&[(slot, tokens.len() as u64)])?;
-        let most = self.prefill_rows();
-        let pieces = tokens.chunks(most);
+        let pieces = tokens.chunks(self.prefill_rows());
         let count = pieces.len();
         // All plans first: what cannot be compiled must not leave a prompt half fed.
-        for piece in pieces.clone() {
-            self.ensure((PlanKind::Prefill, bucket(&PREFILL_ROWS, piece.len())))?;
-        }
+        self.compile(&self.prefill_plans(tokens.len()), None)?;
         for (i, piece) in pieces.enumerate() {
             let key = (PlanKind::Prefill, bucket(&PREFILL_ROWS, piece.len()));
             self.stage.write_piece(slot, piece)?;
@@ -392,37 +389,61 @@ impl Runner {
         }
     }
 
-    /// Compiles what a short prompt and a single session's decoding need, ahead of both.
+    /// Compiles what a prompt of so many tokens and a single session's decoding need, ahead of both: all kernels at
+    /// once, in parallel where threads exist.
     ///
     /// # Errors
     /// [`Error::Limit`] and [`Error::Gpu`] as for the plans themselves.
-    pub fn prepare(&mut self) -> Result<()> {
-        self.ensure((PlanKind::Prefill, bucket(&PREFILL_ROWS, 8)))?;
-        self.ensure((PlanKind::Decode, 1))?;
+    pub fn prepare(&mut self, prompt: usize) -> Result<()> {
+        let mut plans = self.prefill_plans(prompt);
+        plans.push((PlanKind::Decode, 1));
+        self.compile(&plans, Some(&self.draw(1)))?;
         self.ensure_draw(1)
+    }
+
+    /// The plans that read a prompt of so many tokens.
+    fn prefill_plans(&self, tokens: usize) -> Vec<(PlanKind, usize)> {
+        let most = self.prefill_rows();
+        // Pieces are as large as can be, but for the last.
+        let pieces = [(tokens >= most).then_some(most), Some(tokens % most).filter(|rest| *rest > 0)];
+        pieces.into_iter().flatten().map(|piece| (PlanKind::Prefill, bucket(&PREFILL_ROWS, piece))).collect()
     }
 
     /// Compiles the plan for `key` unless that has been done.
     fn ensure(&mut self, key: (PlanKind, usize)) -> Result<()> {
-        if self.plans.contains_key(&key) {
-            return Ok(());
+        self.compile(&[key], None)
+    }
+
+    /// Compiles those of the plans that have not been; and the kernel of a dispatch that will be needed with them.
+    fn compile(&mut self, keys: &[(PlanKind, usize)], with: Option<&Dispatch>) -> Result<()> {
+        let mut all = Vec::with_capacity(keys.len());
+        for key in keys {
+            if self.plans.contains_key(key) {
+                continue;
+            }
+            let plan = self.spec.plan(key.0, key.1)?;
+            self.stage.ensure_chunks(&plan)?;
+            all.push((*key, lower_plan(&mut self.stage, &plan, false)?.0));
         }
-        let plan = self.spec.plan(key.0, key.1)?;
-        self.stage.ensure_chunks(&plan)?;
-        let (lowered, _) = lower_plan(&mut self.stage, &plan, false)?;
-        let program = Program::compile(&self.stage.gpu, &lowered.dispatches, &self.stage.buffers)?;
-        self.plans.insert(key, Compiled { program, body: lowered.logits_from, logits: lowered.logits });
+        // The kernels of all of them together keep more threads busy.
+        pipelines(&self.stage.gpu, all.iter().flat_map(|(_, lowered)| &lowered.dispatches).chain(with))?;
+        for (key, lowered) in all {
+            let program = Program::compile(&self.stage.gpu, &lowered.dispatches, &self.stage.buffers)?;
+            self.plans.insert(key, Compiled { program, body: lowered.logits_from, logits: lowered.logits });
+        }
         Ok(())
     }
 
-    fn ensure_draw(&mut self, rows: usize) -> Result<()> {
-        if self.draws.contains_key(&rows) {
-            return Ok(());
-        }
+    fn draw(&self, rows: usize) -> Dispatch {
         let (vocab, fixed) = (self.spec.vocab as u32, &self.stage.fixed);
-        let dispatch = super::sample::lower_draw(vocab, fixed, self.stage.emits, rows as u32, &self.stage.caps);
-        let program = Program::compile(&self.stage.gpu, &[dispatch], &self.stage.buffers)?;
-        self.draws.insert(rows, program);
+        super::sample::lower_draw(vocab, fixed, self.stage.emits, rows as u32, &self.stage.caps)
+    }
+
+    fn ensure_draw(&mut self, rows: usize) -> Result<()> {
+        if !self.draws.contains_key(&rows) {
+            let program = Program::compile(&self.stage.gpu, &[self.draw(rows)], &self.stage.buffers)?;
+            self.draws.insert(rows, program);
+        }
         Ok(())
     }
 }

@@ -27,7 +27,7 @@ use report::Report;
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let interrupt = Interrupt::watch();
     let rules = rules(&args.rule)?;
-    let device = Device::open(&args.model.device.0)?;
+    let device = crate::device::open(&args.model)?;
     crate::output::tell(format_args!("{}", describe_device(&device)));
     let mut report = Report::new(device.describe(), !args.json);
     let limit = Duration::from_secs(args.seconds.into());

@@ -30,7 +30,7 @@ fn an_application_hands_over_its_device() {
 }
 
 /// Runs a future that is ready when polled (native wgpu's requests are).
-fn wait<F: Future>(f: F) -> F::Output {
+pub(super) fn wait<F: Future>(f: F) -> F::Output {
     let mut f = std::pin::pin!(f);
     loop {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

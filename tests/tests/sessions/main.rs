@@ -6,6 +6,7 @@ use deltanet_tests::compare::{close, identical};
 use deltanet_tests::{engines, expected};
 
 mod devices;
+mod pipelines;
 
 fn load(device: &Device) -> Model {
     Model::open(expected::demo_directory(), device).unwrap()
