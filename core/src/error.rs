@@ -24,8 +24,10 @@ pub enum Error {
         reason: String,
     },
     /// A field of config.json has a value that no model can have, or one this version does not support.
-    #[error("config.json: {field}: expected {expected}, got {got}")]
+    #[error("{file}: {field}: expected {expected}, got {got}")]
     Config {
+        /// The file: its path, or `config.json` where it came without one.
+        file: String,
         /// The field's name.
         field: String,
         /// What would have been accepted.
@@ -100,6 +102,7 @@ impl Error {
     /// An [`Error::Config`].
     pub fn config(field: impl Into<String>, expected: impl ToString, got: impl ToString) -> Self {
         Self::Config {
+            file: "config.json".into(),
             field: one_line(field),
             expected: one_line(expected.to_string()),
             got: one_line(got.to_string()),

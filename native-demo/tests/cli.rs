@@ -177,6 +177,49 @@ fn bad_options_are_one_line() {
     }
 }
 
+/// What is wrong with a model is said with the folder that it lies in.
+#[test]
+fn a_bad_model_is_named_with_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let demo = repository().join("models/stories-17m");
+    let path = folder.path().to_str().unwrap();
+    let config = std::fs::read_to_string(demo.join("config.json")).unwrap();
+    for file in ["model.safetensors", "tokenizer.json"] {
+        std::fs::copy(demo.join(file), folder.path().join(file)).unwrap();
+    }
+    let refused_with = |file: &str, bytes: &str| {
+        let kept = std::fs::read(folder.path().join(file)).ok();
+        std::fs::write(folder.path().join(file), bytes).unwrap();
+        let (run, info) = (["x", "--device", "cpu", "--model", path], ["info", "--model", path]);
+        let outputs = [deltanet(&run).output().unwrap(), deltanet(&info).output().unwrap()];
+        if let Some(kept) = kept {
+            std::fs::write(folder.path().join(file), kept).unwrap();
+        }
+        let message = refused(&run, &outputs[0]);
+        if file == "config.json" {
+            assert_eq!(refused(&info, &outputs[1]), message);
+        }
+        message
+    };
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let wrong = config.replace("\"hidden_size\": 384", "\"hidden_size\": \"wide\"");
+    assert_ne!(wrong, config);
+    let message = refused_with("config.json", &wrong);
+    assert_eq!(
+        message,
+        format!("{}: hidden_size: expected a whole number from 1 to 65536, got \"wide\"", file("config.json"))
+    );
+    let message = refused_with("config.json", "{");
+    assert!(message.starts_with(&format!("{}: invalid JSON", file("config.json"))), "{message}");
+    let other = config.replace("\"num_hidden_layers\": 8", "\"num_hidden_layers\": 9");
+    assert_ne!(other, config);
+    let message = refused_with("config.json", &other);
+    assert!(message.starts_with(&format!("{path}: tensor model.layers.8.")), "{message}");
+    std::fs::write(file("config.json"), &config).unwrap();
+    let message = refused_with("tokenizer.json", "{}");
+    assert!(message.starts_with(&format!("{path}: tokenizer.json: ")), "{message}");
+}
+
 /// A system that has less memory than the model needs, by a limit on the process's address space.
 #[cfg(target_os = "linux")]
 #[test]

@@ -4,6 +4,7 @@ use deltanet::checkpoint::Checkpoint;
 use deltanet::model::{Spec, Weight};
 use deltanet::plan::PlanKind;
 use deltanet_tests::checkpoints::{Expected, index, relmax, stories, tiny};
+use deltanet_tests::files::{Files, join, message};
 use deltanet_tests::plan_reference::Reference;
 
 fn spec(dir: &std::path::Path) -> Spec {
@@ -132,4 +133,34 @@ fn a_large_random_model_is_made_quickly_enough_to_benchmark() {
     let mean = values.iter().map(|x| f64::from(*x)).sum::<f64>() / values.len() as f64;
     let spread = (values.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / values.len() as f64).sqrt();
     assert!(mean.abs() < 1e-4 && (spread - 0.02).abs() < 1e-4, "mean {mean}, standard deviation {spread}");
+}
+
+/// Reading a header takes time in proportion to its length: nothing is looked for in a list.
+#[test]
+fn a_header_of_very_many_tensors_is_read_in_seconds() {
+    const MANY: usize = 300_000;
+    let mut header = String::from("{");
+    for i in 0..MANY {
+        let comma = if i == 0 { "" } else { "," };
+        let (name, start, end) = (format!("model.layers.{i}.weight"), 2 * i, 2 * i + 2);
+        header += &format!("{comma}\"{name}\":{{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[{start},{end}]}}");
+    }
+    header += "}";
+    let data = vec![0; 2 * MANY];
+    let start = std::time::Instant::now();
+    let files = Files::read(&tiny("fla-gated_deltanet-tiny"));
+    let checkpoint = files.with("model.safetensors", join(&header, &data)).open().unwrap();
+    assert_eq!(checkpoint.tensors().len(), MANY);
+    // The last one misplaced, too long, and listed twice: what is said about it is found as fast.
+    let last = format!("\"data_offsets\":[{},{}]", 2 * MANY - 2, 2 * MANY);
+    let refused = |header: String| message(&files.with("model.safetensors", join(&header, &data)).open().unwrap_err());
+    let moved = refused(header.replace(&last, &format!("\"data_offsets\":[{},{}]", 2 * MANY, 2 * MANY + 2)));
+    assert!(moved.contains("299999"), "{moved}");
+    let again = format!("\"model.layers.299999.weight\":{{\"dtype\":\"BF16\",\"shape\":[1],{last}}}");
+    let twice = refused(format!("{},{again}}}", &header[..header.len() - 1]));
+    assert_eq!(twice, "model.safetensors: tensor model.layers.299999.weight is listed twice");
+    let longer = refused(header.replace(&format!("[1],{last}"), &format!("[2],{last}")));
+    assert!(longer.contains("tensor model.layers.299999.weight: expected 4 bytes"), "{longer}");
+    let took = start.elapsed();
+    assert!(took.as_secs() < 60, "four headers of {MANY} tensors took {took:?}");
 }

@@ -37,6 +37,15 @@ impl Files {
         Ok(Self::List(list))
     }
 
+    /// The directory, as errors name it.
+    pub(super) fn folder(&self) -> Option<String> {
+        match self {
+            #[cfg(not(target_family = "wasm"))]
+            Self::Dir(dir) => Some(dir.display().to_string()),
+            Self::List(_) => None,
+        }
+    }
+
     /// How errors name a file: its whole path, or its bare name.
     pub(super) fn path(&self, name: &str) -> String {
         match self {
@@ -112,6 +121,11 @@ impl Files {
             Self::List(list) => Ok(list.get(name).cloned()),
         }
     }
+}
+
+/// A file of a folder, as errors name it.
+pub(super) fn join(folder: &str, name: &str) -> String {
+    std::path::Path::new(folder).join(name).display().to_string()
 }
 
 /// Opens a regular file and tells its size; `None` when it does not exist. Pipes and devices are refused before they

@@ -84,6 +84,8 @@ impl std::fmt::Debug for TensorView {
 /// An opened checkpoint.
 #[derive(Clone)]
 pub struct Checkpoint {
+    /// Where the configs lie: the folder, if there is one.
+    folder: Option<String>,
     config: String,
     generation_config: Option<String>,
     tokenizer: Option<SharedBytes>,
@@ -130,7 +132,17 @@ impl Checkpoint {
                 .collect(),
             None => index::read(files)?,
         };
-        Ok(Self { config, generation_config, tokenizer, tensors })
+        Ok(Self { folder: files.folder(), config, generation_config, tokenizer, tensors })
+    }
+
+    /// An error about a file of this checkpoint that was parsed elsewhere, with the file's whole path.
+    pub(crate) fn locate(&self, mut error: Error) -> Error {
+        if let (Error::Config { file, .. } | Error::Format { file, .. }, Some(folder)) = (&mut error, &self.folder)
+            && ["config.json", "generation_config.json"].contains(&file.as_str())
+        {
+            *file = files::join(folder, file);
+        }
+        error
     }
 
     /// The text of config.json.

@@ -19,12 +19,16 @@ const MAX_RANK: usize = 8;
 pub(super) fn read(file: &str, bytes: &SharedBytes) -> Result<Vec<TensorView>> {
     let all = (**bytes).as_ref();
     let (header, metadata) = SafeTensors::read_metadata(all).map_err(|e| Error::format(file, explain(&e, all)))?;
-    // The crate keeps the last of two tensors with one name.
-    if let Some(name) = duplicate(all.get(8..8 + header).unwrap_or_default()) {
+    let listed = metadata.tensors();
+    // The crate keeps the last of two tensors with one name. Names are compared only if some are missing.
+    let text = all.get(8..8 + header).unwrap_or_default();
+    if count(text) != Some(listed.len() + usize::from(metadata.metadata().is_some()))
+        && let Some(name) = duplicate(text)
+    {
         return Err(Error::format(file, format!("tensor {name} is listed twice")));
     }
-    let mut tensors = Vec::new();
-    for (name, info) in metadata.tensors() {
+    let mut tensors = Vec::with_capacity(listed.len());
+    for (name, info) in listed {
         // Rotary frequencies that older exporters stored are constants, recomputed from the config.
         if name.ends_with("rotary.inv_freq") || name.ends_with("rotary_emb.inv_freq") {
             continue;
@@ -47,7 +51,7 @@ pub(super) fn read(file: &str, bytes: &SharedBytes) -> Result<Vec<TensorView>> {
         let range = 8 + header + start..8 + header + end;
         tensors.push(TensorView { name, dtype, shape: info.shape.clone(), bytes: bytes.clone(), range });
     }
-    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    tensors.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(tensors)
 }
 
@@ -68,6 +72,31 @@ impl<'de, F: FnMut(String)> serde::de::Visitor<'de> for Keys<F> {
         }
         Ok(())
     }
+}
+
+/// Counts the keys of a JSON object.
+struct Count;
+
+impl<'de> serde::de::Visitor<'de> for Count {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> std::result::Result<usize, A::Error> {
+        let mut n = 0;
+        while map.next_entry::<serde::de::IgnoredAny, serde::de::IgnoredAny>()?.is_some() {
+            n += 1;
+        }
+        Ok(n)
+    }
+}
+
+/// Number of keys in the header.
+fn count(header: &[u8]) -> Option<usize> {
+    let mut json = serde_json::Deserializer::from_slice(header);
+    serde::de::Deserializer::deserialize_map(&mut json, Count).ok()
 }
 
 /// A name that occurs twice in the header.

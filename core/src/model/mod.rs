@@ -144,7 +144,8 @@ impl Spec {
     /// [`Error::Config`]: crate::Error::Config
     /// [`Error::Tensor`]: crate::Error::Tensor
     pub fn from_checkpoint(checkpoint: &Checkpoint, progress: &mut dyn FnMut(u64, u64)) -> Result<Self> {
-        let config = Config::parse(checkpoint.config(), checkpoint.generation_config())?;
+        let config = Config::parse(checkpoint.config(), checkpoint.generation_config());
+        let config = config.map_err(|e| checkpoint.locate(e))?;
         let mut loader = Loader::new(Source::Checkpoint(checkpoint));
         let net = Net::load(&config, &mut loader)?;
         loader.check_all_used(&config)?;
