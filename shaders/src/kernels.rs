@@ -112,6 +112,7 @@ files! {
     shared {
         "attention/source",
         "common/activation",
+        "common/emulated_coop",
         "common/head",
         "common/rows",
         "common/sincos",

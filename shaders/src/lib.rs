@@ -6,6 +6,7 @@
 
 pub mod attention;
 pub mod delta;
+mod emulate;
 pub mod head;
 mod kernels;
 pub mod linear;

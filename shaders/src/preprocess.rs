@@ -45,6 +45,14 @@ pub enum PreprocessError {
         /// The line.
         line: String,
     },
+    /// A kernel with cooperative matrices is not written as the emulation wants it.
+    #[error("{file}: cannot emulate: {what}")]
+    Emulation {
+        /// File.
+        file: String,
+        /// What is wrong.
+        what: String,
+    },
     /// Binding numbers have a gap.
     #[error("{file}: binding {missing} is missing")]
     Sparse {

@@ -1,5 +1,6 @@
 //! A shader variant: one kernel file, specialised by text.
 
+use crate::emulate::emulate;
 use crate::kernels::{Kernel, SHARED, file};
 use crate::preprocess::{PreprocessError, preprocess};
 
@@ -28,6 +29,9 @@ pub struct Variant {
     /// Features that the text uses.
     pub features: Features,
 }
+
+/// The flag of [`Variant::emulated`].
+const EMULATE: &str = "EMULATE";
 
 /// How a kernel uses one binding.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -78,6 +82,16 @@ impl Variant {
         self.features = features;
         self
     }
+    /// Replaces cooperative matrices by plain WGSL when `on`: for tests on devices without them. Far slower, and the
+    /// same but for the order of sums.
+    #[must_use]
+    pub fn emulated(mut self, on: bool) -> Self {
+        if on && self.features.cooperative_matrix {
+            self.features.cooperative_matrix = false;
+            self.flags.push(EMULATE);
+        }
+        self
+    }
     /// The value of a const, if set.
     pub fn get(&self, name: &str) -> Option<u32> {
         self.consts.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)
@@ -120,7 +134,10 @@ impl Variant {
     }
     /// The complete WGSL text and its bindings.
     pub fn source(&self) -> Result<Source, PreprocessError> {
-        let body = preprocess(self.kernel.path(), &self.consts, &self.flags)?;
+        let mut body = preprocess(self.kernel.path(), &self.consts, &self.flags)?;
+        if self.flags.contains(&EMULATE) {
+            body = emulate(self.kernel.path(), &body)?;
+        }
         let mut wgsl = String::with_capacity(body.len() + 512);
         // `enable` directives must come before everything else.
         if self.features.f16 {

@@ -9,10 +9,10 @@ use deltanet::ops::{
 };
 use deltanet::plan::{BufSpec, Life, Plan, PlanKind};
 use deltanet::rule::{Beta, Decay, Rule, WriteKey};
-use deltanet_tests::devices;
 use deltanet_tests::mixer_reference::MixerSession;
 use deltanet_tests::random::Random;
 use deltanet_tests::small_spec::matrix;
+use deltanet_tests::{devices, skip};
 
 /// Stages that choose kernels as the device asks, and as a GPU would.
 fn stages(gpu: &Gpu, vocab: usize, weights: &[Weight], layers: &[LayerState]) -> Vec<(&'static str, Stage)> {
@@ -24,6 +24,13 @@ fn stages(gpu: &Gpu, vocab: usize, weights: &[Weight], layers: &[LayerState]) ->
         all.push(("GPU kernels", stage));
     }
     all
+}
+
+/// A stage that chooses kernels as a GPU with cooperative matrices would, and emulates these.
+fn cooperative(gpu: &Gpu, weights: &[Weight], half_products: bool) -> Stage {
+    let mut stage = Stage::new(gpu.clone(), 64, weights, &[], 5, &mut |_, _| {}).unwrap();
+    stage.choose_for(Caps { software: false, coop16: true, emulate_coop: true, half_products, ..gpu.caps().clone() });
+    stage
 }
 
 fn buffer(name: &'static str, width: usize, rows: usize) -> BufSpec {
@@ -92,6 +99,9 @@ fn reference_input(input: &Input, x: &[f32], width: usize, in_dim: usize, norm: 
     out
 }
 
+/// Added to a form of [`check_linear`]: kernels with cooperative matrices, emulated.
+const COOPERATIVE: usize = 7;
+
 /// One product, with everything that can be fused to it, as prefill and as decode.
 fn check_linear(gpu: &Gpu, dtype: DType, in_dim: usize, out_dim: usize, rows: usize, form: usize) {
     let mut random = Random::new((in_dim * 31 + out_dim * 7 + rows) as u64);
@@ -107,7 +117,7 @@ fn check_linear(gpu: &Gpu, dtype: DType, in_dim: usize, out_dim: usize, rows: us
     let cols = |at: usize| Cols { buf: xb, width, at };
     let head_dim = if in_dim.is_multiple_of(20) { 20 } else { in_dim / 3 };
     let input = match form {
-        0 => Input::Plain(cols(x_at)),
+        0 | COOPERATIVE.. => Input::Plain(cols(x_at)),
         1 | 2 => Input::RmsNorm { x: cols(x_at), weight: WeightId(1), eps: 1e-6 },
         3 => Input::SwiGlu(cols(x_at)),
         _ if !in_dim.is_multiple_of(head_dim) => return,
@@ -150,7 +160,14 @@ fn check_linear(gpu: &Gpu, dtype: DType, in_dim: usize, out_dim: usize, rows: us
         last_only: false,
     });
     let weights = [w, Weight::Vector(norm), Weight::Vector(bias)];
-    for (kernels, mut stage) in stages(gpu, 64, &weights, &[]) {
+    let all = if form < COOPERATIVE {
+        stages(gpu, 64, &weights, &[]).into_iter().map(|(name, stage)| (name, stage, 3e-6)).collect()
+    } else {
+        // Halves: inputs are rounded to f16, errors of up to 2^-11 each.
+        let make = |half| cooperative(gpu, &weights, half);
+        vec![("cooperative matrices", make(false), 3e-6), ("cooperative matrices, halves", make(true), 2e-3)]
+    };
+    for (kernels, mut stage, tolerance) in all {
         for kind in [PlanKind::Prefill, PlanKind::Decode] {
             if kind == PlanKind::Decode && rows > 64 {
                 continue;
@@ -161,7 +178,7 @@ fn check_linear(gpu: &Gpu, dtype: DType, in_dim: usize, out_dim: usize, rows: us
             let run = Trace { slots: &[1], tokens: &tokens, given: &[(xb, &x), (ob, &residual)], wanted: &[ob] };
             let got = gpu.wait(stage.trace(&plan, &run)).unwrap();
             let what = format!("{dtype:?} {in_dim}→{out_dim}, {rows} rows, form {form}, {kind:?}, {kernels}");
-            close(&got[0], &want, 3e-6, &what);
+            close(&got[0], &want, tolerance, &what);
         }
     }
 }
@@ -183,6 +200,24 @@ fn products_in_every_shape_and_type() {
             }
         }
     }
+}
+
+/// Several tiles, whole and ragged, with and without bias and residual.
+#[test]
+fn products_with_cooperative_matrices() {
+    let gpu = devices::best();
+    if !gpu.caps().f16 {
+        skip::skip("products_with_cooperative_matrices", "no f16");
+        return;
+    }
+    for (in_dim, out_dim, rows, form) in [(48, 64, 40, 0), (64, 128, 64, 1), (40, 72, 64, 2), (128, 96, 130, 5)] {
+        check_linear(gpu, DType::F16, in_dim, out_dim, rows, COOPERATIVE + form);
+        check_linear(gpu, DType::Bf16, in_dim, out_dim, rows, COOPERATIVE + form);
+    }
+    let lines = gpu.kernels();
+    let coop = lines.lines().filter(|l| l.starts_with("linear/coop") && l.contains(" EMULATE"));
+    let (split, half): (Vec<_>, Vec<_>) = coop.partition(|l| l.contains(" SPLIT"));
+    assert!(split.len() == 8 && half.len() == 8, "{split:?} {half:?}");
 }
 
 #[test]

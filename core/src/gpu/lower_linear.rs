@@ -305,7 +305,8 @@ impl Lower<'_> {
                 let split = !self.caps.half_products;
                 let tile = coop_tile(rows, out_dim, split, self.caps.workgroup_bytes);
                 let groups = [out_dim.div_ceil(tile.outputs), rows.div_ceil(tile.rows), 1];
-                self.push(gemm_coop(&product, tile, rows, split), bytes_of(&params), buffers, groups);
+                let variant = gemm_coop(&product, tile, rows, split).emulated(self.caps.emulate_coop);
+                self.push(variant, bytes_of(&params), buffers, groups);
                 continue;
             }
             let tile = GemmTile { rows: 64.min(rows.next_multiple_of(16)), outputs: 64, depth: 16, thread: (4, 4) };

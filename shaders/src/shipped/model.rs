@@ -103,7 +103,9 @@ fn products(all: &mut Vec<Shipped>) {
                                         (if i % 2 == 0 { COOP_LARGE } else { COOP_SMALL }, i & 2 > 0, i & 4 > 0);
                                     let variant = gemm_coop(&Product { bias, ..product }, tile, 256, split);
                                     let bytes = Needs { workgroup_bytes: tile.bytes(split), ..Needs::WEBGPU_DEFAULT };
-                                    all.push(Shipped::base(variant).params::<LinearParams>().needs(bytes));
+                                    for variant in [variant.clone().emulated(true), variant] {
+                                        all.push(Shipped::base(variant).params::<LinearParams>().needs(bytes));
+                                    }
                                 }
                             }
                         }
