@@ -181,6 +181,31 @@ impl Model {
         Ok(())
     }
 
+    /// Times decodes on the GPU from now on, for benchmarks: until [`Model::stop_clock`]. Native only.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on the CPU engine and on devices without timestamps.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn start_clock(&self) -> Result<()> {
+        match &mut *self.runner() {
+            Runner::Gpu(runner) => runner.start_clock(),
+            Runner::Cpu(_) => Err(Error::Unsupported("GPU time of the CPU engine".into())),
+        }
+    }
+
+    /// Seconds that the GPU was busy with decodes since [`Model::start_clock`]. Waits for them. Native only.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without a clock.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn stop_clock(&self) -> Result<f64> {
+        let reading = match &mut *self.runner() {
+            Runner::Gpu(runner) => runner.stop_clock(),
+            Runner::Cpu(_) => return Err(Error::Unsupported("GPU time of the CPU engine".into())),
+        };
+        self.wait(reading)
+    }
+
     /// A new, empty session.
     ///
     /// # Errors

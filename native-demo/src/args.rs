@@ -147,6 +147,9 @@ pub(crate) struct BenchArgs {
     /// Run a fixed list of measurements, each held against a bar, instead of the parts.
     #[arg(long, value_enum, conflicts_with = "only")]
     pub(crate) suite: Option<Suite>,
+    /// The suite in small sizes and without bars: whether everything runs and is right, on any device.
+    #[arg(long, requires = "suite")]
+    pub(crate) quick: bool,
     /// Run only these parts; otherwise all but million and synthetic.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) only: Vec<Part>,

@@ -3,6 +3,7 @@
 pub mod attention;
 mod buffer;
 mod caps;
+mod clock;
 pub mod delta;
 mod device;
 mod lower;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use deltanet_shaders::head::{CONTROL_SLOT, CONTROL_WORDS, HEAD_DONE};
 
 use super::buffer::GpuBuffer;
+use super::clock::Clock;
 use super::device::Gpu;
 use super::lower::{Place, lower_plan};
 use super::pool::NO_SLOT;
@@ -67,6 +68,8 @@ pub struct Runner {
     /// Drawing programs by number of rows.
     draws: HashMap<usize, Program>,
     staging: Staging,
+    /// Times decodes while there is one.
+    clock: Option<Clock>,
 }
 
 impl Runner {
@@ -85,6 +88,7 @@ impl Runner {
             gates: HashMap::new(),
             draws: HashMap::new(),
             staging: Staging::default(),
+            clock: None,
         })
     }
 
@@ -114,6 +118,25 @@ impl Runner {
         self.ensure(key)?;
         let compiled = self.plans.get(&key).ok_or_else(lost)?;
         compiled.program.profile(&self.stage.gpu).await
+    }
+
+    /// Times the decodes from now on, for benchmarks: until [`Runner::stop_clock`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the device has no timestamps.
+    pub fn start_clock(&mut self) -> Result<()> {
+        self.clock = Some(Clock::new(&self.stage.gpu)?);
+        Ok(())
+    }
+
+    /// Seconds that the device spent in the decodes since [`Runner::start_clock`]: the sum over their passes, each from
+    /// its start to its end on the device. Resolves when they are done.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without a clock, and for more than 2,048 submissions.
+    pub fn stop_clock(&mut self) -> impl Future<Output = Result<f64>> + use<> {
+        let reading = self.clock.take().map(Clock::read);
+        async move { reading.ok_or_else(|| Error::Unsupported("a clock that was not started".into()))?.await }
     }
 
     /// What the plans run on.
@@ -329,7 +352,8 @@ impl Runner {
         let compiled = self.plans.get(&key).ok_or_else(lost)?;
         let draw = self.draws.get(&count).ok_or_else(lost)?;
         {
-            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            let timestamp_writes = self.clock.as_mut().and_then(Clock::next);
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
             for _ in 0..steps {
                 draw.encode_into(&mut pass);
                 compiled.program.encode_into(&mut pass);

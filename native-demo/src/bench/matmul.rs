@@ -19,6 +19,36 @@ const TOLERANCE: f64 = 2e-3;
 /// Results that are compared with sums in f64.
 const CHECKED: usize = 256;
 
+/// Bytes of weights in turn that no cache holds: several times that of the largest GPUs.
+const COLD: usize = 512 << 20;
+
+/// What is multiplied, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Product {
+    size: Size,
+    dtype: DType,
+    /// Whether x may be rounded to f16.
+    half: bool,
+    /// Weights that are read in turn, so that each is cold.
+    copies: usize,
+}
+
+impl Product {
+    /// `rows` rows times a square f16 weight, rounded to f16.
+    pub(crate) fn f16(rows: usize, n: usize) -> Self {
+        Self { size: Size { rows, out: n, cols: n }, dtype: DType::F16, half: true, copies: 1 }
+    }
+
+    /// One row times square f16 weights, so many that none is in a cache when its turn comes.
+    pub(crate) fn cold(n: usize) -> Self {
+        let copies = COLD.div_ceil(2 * n * n).clamp(2, MOST_COPIES);
+        Self { size: Size { rows: 1, out: n, cols: n }, dtype: DType::F16, half: false, copies }
+    }
+}
+
+/// Most weights in turn.
+const MOST_COPIES: usize = 16;
+
 /// `[rows, cols]` times `[out, cols]` transposed.
 #[derive(Clone, Copy, Debug)]
 struct Size {
@@ -41,29 +71,35 @@ pub(crate) fn gpu(gpu: &Gpu, effort: Effort, interrupt: &Interrupt, report: &mut
             if interrupt.pressed() {
                 return Ok(());
             }
-            run(gpu, Size { rows, out, cols }, dtype, half, effort, report)?;
+            let size = Size { rows, out, cols };
+            report.add(measure(gpu, &Product { size, dtype, half, copies: 1 }, effort)?)?;
         }
     }
     Ok(())
 }
 
-fn run(gpu: &Gpu, size: Size, dtype: DType, half: bool, effort: Effort, report: &mut Report) -> Result<()> {
+/// Checks and times one product.
+pub(crate) fn measure(gpu: &Gpu, product: &Product, effort: Effort) -> Result<Row> {
+    let Product { size, dtype, half, copies } = *product;
     let Size { rows, out, cols } = size;
     let mut random = Random::new(4);
     let x = random.ranges(rows * cols, -1.0, 1.0);
     let (weight, values) = weight(&mut random, size, dtype);
-    let mut stage = Stage::new(gpu.clone(), 1, &[weight], &[], 1, &mut |_, _| {})?;
+    let mut stage = Stage::new(gpu.clone(), 1, &vec![weight; copies], &[], 1, &mut |_, _| {})?;
     stage.half_products(half);
-    let plan = plan(size);
+    let plan = plan(size, copies);
     // The row count chooses between the kernels of prefill and of decode.
     let (slots, tokens) = ([0], vec![0; rows]);
-    let trace = Trace { slots: &slots, tokens: &tokens, given: &[(BufId(0), &x)], wanted: &[BufId(1)] };
-    let got = gpu.wait(stage.trace(&plan, &trace))?.pop().unwrap_or_default();
-    let error = check(&got, &x, &values, size)?;
+    let wanted: Vec<BufId> = (1..=copies).map(BufId).collect();
+    let trace = Trace { slots: &slots, tokens: &tokens, given: &[(BufId(0), &x)], wanted: &wanted };
+    let mut error = 0f64;
+    for got in gpu.wait(stage.trace(&plan, &trace))? {
+        error = error.max(check(&got, &x, &values, size)?);
+    }
 
     let program = stage.program(&plan, &trace)?;
     // A product of one row is too short to be timed alone.
-    let repeat = if rows == 1 { 32 } else { 1 };
+    let repeat = if rows == 1 { 32usize.div_ceil(copies) } else { 1 };
     // Reading anything back waits for all that was submitted before.
     let sink = gpu.buffer("sink", 4)?;
     let wall = effort.measure(|| {
@@ -78,14 +114,19 @@ fn run(gpu: &Gpu, size: Size, dtype: DType, half: bool, effort: Effort, report: 
         })
     })?;
     let gpu_time = effort.measure_gpu(gpu, &program)?;
-    let rounded = if half { ", f16 operands" } else { "" };
-    let name = format!("{rows} × {cols} × {out}, {} weight{rounded}", dtype.name());
+    let gpu_time = gpu_time.map(|t| t.per(copies));
+    let how = match (half, copies) {
+        (true, _) => ", f16 operands".into(),
+        (false, 1) => String::new(),
+        (false, _) => format!(", {copies} in turn"),
+    };
+    let name = format!("{rows} × {cols} × {out}, {} weight{how}", dtype.name());
     let work = if rows == 1 {
         ((out * cols * dtype.bytes()) as f64 / 1e9, "GB/s")
     } else {
         (2e-9 * (rows * out * cols) as f64, "GFLOP/s")
     };
-    report.add(Row::new("matmul", name, (wall.per(repeat), gpu_time), work, error))
+    Ok(Row::new("matmul", name, (wall.per(repeat * copies), gpu_time), work, error))
 }
 
 /// A weight with random values, and the values as its type holds them.
@@ -113,27 +154,31 @@ fn weight(random: &mut Random, size: Size, dtype: DType) -> (Weight, Vec<f32>) {
     (Weight::Matrix(Matrix { name: "weight".into(), rows, cols, dtype, parts: vec![view] }), kept)
 }
 
-fn plan(size: Size) -> Plan {
+/// `copies` products of one input with weights of their own.
+fn plan(size: Size, copies: usize) -> Plan {
     let Size { rows, out, cols } = size;
     let buffer = |name, width| BufSpec { name, width, rows, life: Life::Saved };
-    let linear = Linear {
+    let linear = |n: usize| Linear {
         input: Input::Plain(Cols { buf: BufId(0), width: cols, at: 0 }),
-        weight: WeightId(0),
+        weight: WeightId(n),
         bias: None,
         in_dim: cols,
         out_dim: out,
-        out: BufId(1),
+        out: BufId(1 + n),
         add: false,
         last_only: false,
     };
+    let mut buffers = vec![buffer("x", cols)];
+    buffers.extend((0..copies).map(|_| buffer("y", out)));
+    // The last product of a model writes elsewhere, to the sessions' slots; these are like any other.
+    buffers.push(buffer("logits", 0));
     Plan {
         kind: if rows == 1 { PlanKind::Decode } else { PlanKind::Score },
         rows,
-        ops: vec![Op::Linear(linear)],
+        ops: (0..copies).map(|n| Op::Linear(linear(n))).collect(),
         labels: Vec::new(),
-        buffers: vec![buffer("x", cols), buffer("y", out), buffer("logits", 0)],
-        // The last product of a model writes elsewhere, to the sessions' slots; this one is like any other.
-        logits: BufId(2),
+        buffers,
+        logits: BufId(1 + copies),
     }
 }
 

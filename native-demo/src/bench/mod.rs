@@ -35,7 +35,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let warm = if hardware { limit.min(Duration::from_millis(300)) } else { Duration::ZERO };
     let effort = Effort { runs: args.runs as usize, limit, warm };
     if let Some(Suite::H200) = args.suite {
-        suite::h200(&device, effort, &interrupt, &mut report)?;
+        suite::h200(args, &device, effort, &interrupt, &mut report)?;
         if args.json {
             crate::output::json(&mut stdout(), &report)?;
         }
@@ -67,8 +67,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
             Part::Million => million::run(args, &device, &interrupt, &mut report)?,
             Part::Model => model::run(args, &device, effort, &interrupt, &mut report)?,
             Part::Synthetic => {
-                synthetic::run(1024, true, &device, effort, &interrupt, &mut report)?;
-                synthetic::run(2048, false, &device, effort, &interrupt, &mut report)?;
+                synthetic::run(&synthetic::SMALL, &device, effort, &interrupt, &mut report)?;
+                synthetic::run(&synthetic::LARGE, &device, effort, &interrupt, &mut report)?;
             }
         }
     }

@@ -7,12 +7,12 @@ use deltanet::sampler::Sampling;
 use deltanet::session::{Batch, GenerateOptions, Session};
 use deltanet::{Device, LoadOptions, Model};
 
-use super::report::{Report, Row};
+use super::report::{Bar, Report, Row};
 use crate::args::BenchArgs;
 use crate::find;
 use crate::interrupt::Interrupt;
 use crate::load::{load_on, name};
-use crate::measure::{Effort, Random, error, seconds};
+use crate::measure::{Effort, Random, Times, error, seconds};
 
 /// Largest difference of logits between the engine and the CPU's token-by-token form, relative to the largest logit.
 const TOLERANCE: f64 = 1e-3;
@@ -23,9 +23,19 @@ const CONTEXT: usize = 16;
 
 /// What is measured of a model.
 pub(crate) struct Plan<'a> {
+    /// The model's name in the rows.
+    pub(crate) of: &'a str,
     pub(crate) sessions: &'a [u32],
     pub(crate) prefill: &'a [u32],
     pub(crate) decode: &'a [u32],
+    pub(crate) goals: Goals,
+}
+
+/// Tokens a second that are hoped for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Goals {
+    pub(crate) prefill: Option<f64>,
+    pub(crate) decode: Option<f64>,
 }
 
 pub(crate) fn run(
@@ -44,8 +54,43 @@ pub(crate) fn run(
     let reference = load_on(&folder, &Device::CPU, LoadOptions { sessions: 1, ..Default::default() })?;
     report.head(&format!("model {} ({})", name(&folder), model.spec().model_type))?;
     let off = check(&reference, &model, TOLERANCE)?;
-    let plan = Plan { sessions: &args.sessions, prefill: &args.prefill, decode: &args.decode };
+    let of = name(&folder);
+    let plan = Plan {
+        of: &of,
+        sessions: &args.sessions,
+        prefill: &args.prefill,
+        decode: &args.decode,
+        goals: Goals::default(),
+    };
     measure(&model, &plan, off, effort, interrupt, report)
+}
+
+/// The demo model, decoding alone. `bars`: tokens a second, and per cent of the time that the GPU is busy.
+pub(crate) fn demo(
+    args: &BenchArgs,
+    device: &Device,
+    decode: u32,
+    bars: Option<(f64, f64)>,
+    effort: Effort,
+    interrupt: &Interrupt,
+    report: &mut Report,
+) -> Result<()> {
+    let Some(folder) = find::named_or_demo(args.model.model.as_deref())? else {
+        report.skip("demo model: models/stories-17m was not found; pass --model".into());
+        return Ok(());
+    };
+    let options = LoadOptions { sessions: 1, ..Default::default() };
+    let model = load_on(&folder, device, options)?;
+    report.head(&format!("model {} ({})", name(&folder), model.spec().model_type))?;
+    let off = check(&load_on(&folder, &Device::CPU, options)?, &model, TOLERANCE)?;
+    let goals = Goals { prefill: None, decode: bars.map(|b| b.0) };
+    let of = name(&folder);
+    let plan = Plan { of: &of, sessions: &[1], prefill: &[], decode: &[decode], goals };
+    measure(&model, &plan, off, effort, interrupt, report)?;
+    if interrupt.pressed() {
+        return Ok(());
+    }
+    busy(&model, &of, decode, off, bars.map(|b| b.1), effort, report)
 }
 
 /// Adds the rows of a model that has been checked.
@@ -79,8 +124,8 @@ pub(crate) fn measure(
                 })
             })?;
             let work = ((n * prompt.len()) as f64, "tokens/s");
-            let name = format!("prefill of {tokens}, {n} session{}", if n == 1 { "" } else { "s" });
-            report.add(Row::new("model", name, (wall, None), work, off))?;
+            let name = format!("{}: prefill of {tokens}, {n} session{}", plan.of, if n == 1 { "" } else { "s" });
+            report.add(Row::new("model", name, (wall, None), work, off).against(plan.goals.prefill.map(Bar::Rate)))?;
         }
         for &tokens in plan.decode {
             if interrupt.pressed() {
@@ -96,11 +141,53 @@ pub(crate) fn measure(
                 decode(&mut readers, tokens as usize)
             })?;
             let work = ((n * tokens as usize) as f64, "tokens/s");
-            let name = format!("decode of {tokens}, {n} session{}", if n == 1 { "" } else { "s" });
-            report.add(Row::new("model", name, (wall, None), work, off))?;
+            let name = format!("{}: decode of {tokens}, {n} session{}", plan.of, if n == 1 { "" } else { "s" });
+            report.add(Row::new("model", name, (wall, None), work, off).against(plan.goals.decode.map(Bar::Rate)))?;
         }
     }
     Ok(())
+}
+
+/// How much of the time the GPU works while one session decodes `tokens` tokens.
+pub(crate) fn busy(
+    model: &Model,
+    of: &str,
+    tokens: u32,
+    off: f64,
+    bar: Option<f64>,
+    effort: Effort,
+    report: &mut Report,
+) -> Result<()> {
+    if let Device::Gpu(gpu) = model.device()
+        && !gpu.caps().timestamps
+    {
+        report.skip(format!("{of}: GPU busy while decoding: the device has no timestamps"));
+        return Ok(());
+    }
+    if let Device::Cpu { .. } = model.device() {
+        return Ok(());
+    }
+    let prompt = Random::new(3).tokens(CONTEXT, model.spec().vocab);
+    let mut session = [model.session()?];
+    let (mut gpu, mut shares) = (Vec::new(), Vec::new());
+    let wall = effort.measure(|| {
+        for session in &mut session {
+            session.reset()?;
+            session.feed(&prompt)?;
+            session.synchronize()?;
+        }
+        model.start_clock()?;
+        let wall = decode(&mut session, tokens as usize)?;
+        let busy = model.stop_clock()?;
+        gpu.push(busy);
+        shares.push(100.0 * busy / wall.max(1e-12));
+        Ok(wall)
+    })?;
+    let name = format!("{of}: GPU busy, decode of {tokens}, 1 session");
+    let mut row = Row::new("busy", name, (wall, Times::of(gpu)), (0.0, "%"), off);
+    // Of the very runs: the median of times is another run's than that of shares.
+    row.rate = Times::of(shares).map_or(0.0, |t| t.median);
+    report.add(row.against(bar.map(Bar::Rate)))
 }
 
 /// Seconds for `tokens` tokens of every session.

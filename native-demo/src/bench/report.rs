@@ -12,7 +12,7 @@ use crate::output::{say, time};
 /// One measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// `copy`, `matmul`, `operator`, `attention`, `model` or `million`.
+    /// `copy`, `matmul`, `operator`, `attention`, `model`, `busy` or `million`.
     pub(crate) group: &'static str,
     /// What was run, with its sizes.
     pub(crate) name: String,
@@ -28,6 +28,8 @@ pub(crate) struct Row {
     pub(crate) error: f64,
     /// What was hoped for.
     pub(crate) bar: Option<Bar>,
+    /// How many times what was hoped for: 1 or less is met.
+    pub(crate) times_the_bar: Option<f64>,
 }
 
 /// What a measurement is held against.
@@ -51,21 +53,28 @@ impl Row {
     ) -> Self {
         let (wall, gpu) = times;
         let rate = work.0 / gpu.unwrap_or(wall).median.max(1e-12);
-        Self { group, name, wall, gpu, rate, unit: work.1, error, bar: None }
+        Self { group, name, wall, gpu, rate, unit: work.1, error, bar: None, times_the_bar: None }
     }
 
-    /// Holds the row against a bar.
-    pub(crate) fn against(mut self, bar: Bar) -> Self {
-        self.bar = Some(bar);
+    /// Holds the row against a bar, if there is one.
+    pub(crate) fn against(mut self, bar: Option<Bar>) -> Self {
+        self.bar = bar;
+        self.times_the_bar = bar.map(|bar| match bar {
+            Bar::Seconds(most) => self.gpu.unwrap_or(self.wall).median / most,
+            Bar::Rate(least) => least / self.rate.max(1e-12),
+        });
         self
     }
 
-    /// How many times what was hoped for: 1 or less is met.
-    fn times_the_bar(&self) -> Option<f64> {
-        Some(match self.bar? {
-            Bar::Seconds(most) => self.gpu.unwrap_or(self.wall).median / most,
-            Bar::Rate(least) => least / self.rate.max(1e-12),
-        })
+    /// What the bar was, and how far off the row is.
+    fn verdict(&self) -> String {
+        let (Some(bar), Some(times)) = (self.bar, self.times_the_bar) else { return String::new() };
+        let bar = match bar {
+            Bar::Seconds(most) => show(most),
+            Bar::Rate(least) => format!("{} {}", significant(least), self.unit),
+        };
+        let verdict = if times <= 1.0 { "met, " } else { "missed, " };
+        format!("  bar {bar}: {verdict}{times:.2}×")
     }
 }
 
@@ -99,22 +108,17 @@ impl Report {
 
     pub(crate) fn add(&mut self, row: Row) -> Result<()> {
         if self.table {
-            let show = |seconds: f64| time(Duration::from_secs_f64(seconds.max(0.0)));
             let gpu = row.gpu.map_or_else(|| "–".into(), |g| show(g.median));
             let mut out = std::io::stdout().lock();
-            let bar = match row.times_the_bar() {
-                None => String::new(),
-                Some(times) if times <= 1.0 => "  bar met".into(),
-                Some(times) => format!("  {times:.2}× the bar"),
-            };
             writeln!(
                 out,
-                "{:<58} {:>10} {:>10} {gpu:>10} {:>20} {:>8.0e}{bar}",
+                "{:<58} {:>10} {:>10} {gpu:>10} {:>20} {:>8.0e}{}",
                 row.name,
                 show(row.wall.median),
                 show(row.wall.min),
                 format!("{} {}", significant(row.rate), row.unit),
-                row.error
+                row.error,
+                row.verdict()
             )?;
             out.flush()?;
         }
@@ -130,6 +134,14 @@ impl Report {
         Ok(())
     }
 
+    /// The last line: how many rows there are, how many met their bars, and how many are missing.
+    pub(crate) fn close(&self) -> Result<()> {
+        let bars: Vec<f64> = self.rows.iter().filter_map(|r| r.times_the_bar).collect();
+        let met = bars.iter().filter(|times| **times <= 1.0).count();
+        let (rows, bars, skipped) = (self.rows.len(), bars.len(), self.skipped.len());
+        self.note(&format!("\n{rows} rows checked and timed, {met} of {bars} bars met, {skipped} skipped"))
+    }
+
     pub(crate) fn skip(&mut self, what: String) {
         if self.table {
             // The list in JSON has it too.
@@ -137,6 +149,10 @@ impl Report {
         }
         self.skipped.push(what);
     }
+}
+
+fn show(seconds: f64) -> String {
+    time(Duration::from_secs_f64(seconds.max(0.0)))
 }
 
 /// Three digits, thousands apart.
