@@ -119,6 +119,11 @@ pub struct Options {
     pub chunk_states: bool,
     /// Chunk length, a power of two from 16 to 64; `None` lets the engine choose.
     pub chunk: Option<usize>,
+    /// Lets the chunkwise form round what it multiplies to f16, on GPUs with cooperative matrices and in chunks of 64;
+    /// sums, states and decays stay f32. Faster, and within [`HALF_TOLERANCE`] of the largest value instead of 1e-5;
+    /// magnitudes beyond 65,504 are cut off, those below 6e-5 lose bits. Without effect where V is no multiple of 4,
+    /// and on all other devices.
+    pub half_products: bool,
 }
 
 /// What one call returns.
@@ -136,6 +141,10 @@ pub struct Output {
     /// Chunk length used (1 for the recurrent form).
     pub chunk: usize,
 }
+
+/// What [`Options::half_products`] may do to outputs and final states, relative to the largest of each, for stable rules
+/// and inputs within f16's range. Tests see 1.1e-3 at most.
+pub const HALF_TOLERANCE: f64 = 3e-3;
 
 /// ε of l2norm, inside the root (MATH.md §1).
 pub const L2NORM_EPS: f32 = 1e-6;

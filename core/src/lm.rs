@@ -17,9 +17,9 @@ use crate::tokenizer::Tokenizer;
 pub struct LoadOptions {
     /// Most sessions alive at once. Each takes three slots of state: its own, and two to roll back to.
     pub sessions: usize,
-    /// Lets a GPU with cooperative matrices round activations to f16 where a prompt meets f16 or bf16 weights. Prompts
-    /// are then read up to 1.7 times as fast, and logits differ by up to about 1e-2 of the largest instead of 1e-5. Decode
-    /// steps, and f32 weights, stay as they are.
+    /// Lets a GPU with cooperative matrices round activations to f16 where a prompt meets f16 or bf16 weights, and what
+    /// the chunks of a delta rule multiply. Prompts are then read up to 1.7 times as fast (with the products alone), and
+    /// logits differ by up to about 1e-2 of the largest instead of 1e-5. Decode steps, states and f32 weights stay f32.
     pub half_products: bool,
 }
 

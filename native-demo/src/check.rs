@@ -46,8 +46,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
 
     let mut lines = Vec::new();
     if let (true, Device::Gpu(gpu)) = (args.all_variants, &device) {
-        check_variants::run(gpu, &mut |what, error| {
-            let line = Line { what, error, ok: error <= check_variants::TOLERANCE };
+        check_variants::run(gpu, &mut |what, error, tolerance| {
+            let line = Line { what, error, ok: error <= tolerance };
             if !args.json {
                 show(&line)?;
             }

@@ -2,7 +2,7 @@
 //! length that the adapter can run, against the recurrence in f64.
 
 use anyhow::Result;
-use deltanet::delta::{Inputs, Options, Precond, Shape};
+use deltanet::delta::{HALF_TOLERANCE, Inputs, Options, Precond, Shape};
 use deltanet::gpu::Gpu;
 use deltanet::gpu::delta::{Form, Kernels, run as run_operator};
 use deltanet::rule::{Beta, Decay, WriteKey};
@@ -10,14 +10,14 @@ use deltanet::{Rule, cpu};
 
 use crate::measure::{Random, error};
 
-/// Largest difference that passes, for all variants so far: they compute in f32.
+/// Largest difference that passes for variants that compute in f32.
 pub(crate) const TOLERANCE: f64 = 1e-5;
 
 /// Rows: chunks of 64, with a ragged last one.
 const TOKENS: usize = 150;
 
-/// `done` gets each variant's name and largest difference; it returns whether to go on.
-pub(crate) fn run(gpu: &Gpu, done: &mut dyn FnMut(String, f64) -> Result<bool>) -> Result<()> {
+/// `done` gets each variant's name, largest difference and tolerance; it returns whether to go on.
+pub(crate) fn run(gpu: &Gpu, done: &mut dyn FnMut(String, f64, f64) -> Result<bool>) -> Result<()> {
     for (key_dim, value_dim) in [(128, 128), (96, 192), (20, 12)] {
         let shape = Shape { batch: 1, tokens: TOKENS, heads: 1, value_heads: 2, key_dim, value_dim };
         for (name, rule) in Rule::NAMED {
@@ -39,9 +39,20 @@ pub(crate) fn run(gpu: &Gpu, done: &mut dyn FnMut(String, f64) -> Result<bool>) 
                     let off = error(&got.o, &o).max(error(&got.final_state, &state));
                     let form = chunk.map_or("recurrent".into(), |c| format!("chunks of {c}"));
                     let what = format!("{name} {key_dim}×{value_dim}, {kernels:?} kernels, {form}");
-                    if !done(what, off)? {
+                    if !done(what, off, TOLERANCE)? {
                         return Ok(());
                     }
+                }
+            }
+            // Without cooperative matrices these are the kernels above.
+            if gpu.caps().coop16 {
+                let options = Options { half_products: true, ..options };
+                let form = Form::Chunk;
+                let got = gpu.wait(run_operator(gpu, form, Kernels::Gpu, &rule, &shape, &data.inputs(), &options))?;
+                let off = error(&got.o, &o).max(error(&got.final_state, &state));
+                let what = format!("{name} {key_dim}×{value_dim}, half products, chunks of {}", got.chunk);
+                if !done(what, off, HALF_TOLERANCE)? {
+                    return Ok(());
                 }
             }
         }

@@ -85,13 +85,19 @@ fn print_adapter(out: &mut impl Write, index: usize, adapter: &AdapterSummary) -
 
 /// The chunk stages of the delta rule that run there.
 fn chunk_stages(adapter: &AdapterSummary) -> String {
+    let has = |feature: &str| adapter.features.iter().any(|f| f.starts_with(feature));
     let caps = gpu::Caps {
+        f16: has("f16"),
+        coop16: has("cooperative matrices"),
         software: adapter.info.device_type == gpu::wgpu::DeviceType::Cpu,
         workgroup_bytes: adapter.limits.max_compute_workgroup_storage_size,
         max_invocations: adapter.limits.max_compute_invocations_per_workgroup,
         ..gpu::Caps::WEBGPU_DEFAULT
     };
-    gpu::delta::describe_chunk(&Rule::GATED_DELTANET, 128, 128, &caps)
+    let describe = |caps: &gpu::Caps| gpu::delta::describe_chunk(&Rule::GATED_DELTANET, 128, 128, caps);
+    let half = describe(&gpu::Caps { half_products: true, ..caps.clone() });
+    let exact = describe(&caps);
+    if half == exact { exact } else { format!("{exact}; with half_products {half}") }
 }
 
 fn kind(adapter: &AdapterSummary) -> &'static str {

@@ -4,6 +4,10 @@
 //! what its kernel depends on, so that rules share variants where they can. Storage buffers are bound in the order of
 //! the kernel's text.
 
+mod coop;
+
+pub use coop::{COOP_CHUNK, COOP_COLUMNS, COOP_THREADS, CoopTile, coop_chunk, coop_scan, coop_scan_bytes, coop_words};
+
 use crate::kernels::Kernel;
 use crate::variant::Variant;
 

@@ -71,10 +71,24 @@ pub(crate) fn emulate(path: &str, wgsl: &str) -> Result<String, PreprocessError>
     let at = out.find(lane).ok_or_else(|| bad("no local_invocation_index"))?;
     let thread = out[at + lane.len()..].split(':').next().unwrap_or_default().to_string();
     let body = at + out[at..].find('{').ok_or_else(|| bad("no body"))? + 1;
-    out.insert_str(body, &format!("\ncoop_lane = {thread} % 32u; coop_size = select(16u, 0u, {thread} > 4096u);"));
+    out.insert_str(body, &format!("\ncoop_lane = {thread} % 32u; coop_zero = {thread} / 4096u;"));
+    let mut out = rolled(&out);
     out.push_str(file(BASE).unwrap_or_default());
     functions(&found, &mut out);
     Ok(out)
+}
+
+/// Loops to a bound that compilers cannot know: lavapipe would unroll them, and take seconds for a kernel.
+fn rolled(wgsl: &str) -> String {
+    let mut out = String::with_capacity(wgsl.len());
+    for line in wgsl.lines() {
+        match line.trim_start().strip_prefix("for (").and_then(|rest| rest.split(';').nth(1)) {
+            Some(condition) => out.push_str(&line.replacen(condition, &format!("{condition} + coop_zero"), 1)),
+            None => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
 }
 
 /// What stands between a bracket at the start of `text` and its partner, and what comes after.

@@ -60,6 +60,10 @@ files! {
         ChunkScan = "delta/chunk/scan",
         /// Chunkwise: the same with more workgroup memory.
         ChunkWide = "delta/chunk/wide",
+        /// Chunkwise with cooperative matrices: all that the state has no part in.
+        CoopChunk = "delta/coop/chunk",
+        /// Chunkwise with cooperative matrices: the scan over chunks, and the outputs.
+        CoopScan = "delta/coop/scan",
         /// The delta rule token by token, on software adapters.
         SoftwareStep = "delta/software/step",
         /// Chunkwise on software adapters: keys and queries with their decays.
@@ -123,6 +127,7 @@ files! {
         "delta/params",
         "delta/precond/gates",
         "delta/chunk/layout",
+        "delta/coop/layout",
         "delta/software/layout",
         "delta/software/log_decay",
         "linear/product",

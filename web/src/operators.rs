@@ -102,6 +102,7 @@ impl Engine {
             l2norm: options::boolean(&call, "l2norm")?.unwrap_or(false),
             chunk_states: options::boolean(&call, "chunkStates")?.unwrap_or(false),
             chunk: options::whole(&call, "chunk", 1.0)?.map(options::clamp),
+            half_products: false,
         };
         let out = match (self.device(&device).await?, chunkwise) {
             (Device::Gpu(g), true) => gpu::delta::chunk(&g, rule, &shape, &inputs, &options).await?,

@@ -19,8 +19,8 @@ pub struct Caps {
     /// sets `coop16` too. Never set otherwise.
     #[doc(hidden)]
     pub emulate_coop: bool,
-    /// Products of many rows with f16 and bf16 weights may round their inputs to f16: set by whoever may trade accuracy
-    /// for speed.
+    /// Products of many rows with f16 and bf16 weights, and the chunk stages of delta rules, may round what they
+    /// multiply to f16: set by whoever may trade accuracy for speed.
     pub half_products: bool,
     /// Largest product of workgroup dimensions (256 by default).
     pub max_invocations: u32,

@@ -1,7 +1,7 @@
 //! The delta-rule operator on its own, chunkwise and token by token.
 
 use anyhow::{Result, bail};
-use deltanet::delta::{Inputs, Options, Output, Precond, Shape};
+use deltanet::delta::{HALF_TOLERANCE, Inputs, Options, Output, Precond, Shape};
 use deltanet::rule::{Beta, Decay, WriteKey};
 use deltanet::{Device, Rule, cpu};
 
@@ -29,13 +29,21 @@ pub(crate) struct Case {
     pub(crate) rule: Rule,
     pub(crate) form: Form,
     pub(crate) shape: Shape,
+    /// See [`Options::half_products`].
+    pub(crate) half: bool,
 }
 
 impl Case {
+    /// Options of the call.
+    pub(crate) fn options(&self) -> Options {
+        Options { half_products: self.half, ..OPTIONS }
+    }
+
     fn name(&self) -> String {
         let s = &self.shape;
         let sizes = format!("{}/{} heads {}×{}", s.heads, s.value_heads, s.key_dim, s.value_dim);
         match self.form {
+            Form::Chunk if self.half => format!("{} T={} {sizes}, f16", self.rule.name(), s.tokens),
             Form::Chunk => format!("{} T={} {sizes}", self.rule.name(), s.tokens),
             Form::Step => format!("{} step of {} {sizes}", self.rule.name(), s.batch),
         }
@@ -75,7 +83,8 @@ pub(crate) fn measure(device: &Device, case: &Case, effort: Effort) -> Result<Ro
 }
 
 /// Queries and keys are normalised by the operator, as models do.
-pub(crate) const OPTIONS: Options = Options { scale: None, l2norm: true, chunk_states: false, chunk: None };
+pub(crate) const OPTIONS: Options =
+    Options { scale: None, l2norm: true, chunk_states: false, chunk: None, half_products: false };
 
 fn cases(args: &BenchArgs, rule: Rule) -> Vec<Case> {
     let shape = |batch, tokens| Shape {
@@ -86,8 +95,8 @@ fn cases(args: &BenchArgs, rule: Rule) -> Vec<Case> {
         key_dim: args.key_dim as usize,
         value_dim: args.value_dim.unwrap_or(args.key_dim) as usize,
     };
-    let chunk = args.tokens.iter().map(|t| Case { rule, form: Form::Chunk, shape: shape(1, *t as usize) });
-    let step = args.batch.iter().map(|b| Case { rule, form: Form::Step, shape: shape(*b as usize, 1) });
+    let chunk = args.tokens.iter().map(|t| Case { rule, form: Form::Chunk, shape: shape(1, *t as usize), half: false });
+    let step = args.batch.iter().map(|b| Case { rule, form: Form::Step, shape: shape(*b as usize, 1), half: false });
     chunk.chain(step).collect()
 }
 
@@ -101,8 +110,9 @@ pub(crate) struct Measured {
 /// Fails when a result is wrong; returns how far it is off.
 pub(crate) fn check(case: &Case, got: &Output, want: &Output) -> Result<f64> {
     let off = error(&got.o, &want.o).max(error(&got.final_state, &want.final_state));
-    if off > TOLERANCE {
-        bail!("{}: expected results within {TOLERANCE:e} of the recurrence, got {off:.1e}", case.name());
+    let tolerance = if case.half { HALF_TOLERANCE } else { TOLERANCE };
+    if off > tolerance {
+        bail!("{}: expected results within {tolerance:e} of the recurrence, got {off:.1e}", case.name());
     }
     Ok(off)
 }

@@ -5,7 +5,7 @@ use deltanet::delta::Output;
 use deltanet::gpu::delta::{
     DeltaCall, PrecondViews, Slots, Spans, Table, View, chunk_length, lower_chunk, lower_recurrent,
 };
-use deltanet::gpu::{Gpu, GpuBuffer, Program, wgpu};
+use deltanet::gpu::{Caps, Gpu, GpuBuffer, Program, wgpu};
 
 use super::operator::{Case, Data, Form, Measured, OPTIONS, check};
 use crate::measure::{Effort, seconds};
@@ -34,7 +34,8 @@ pub(crate) fn run(gpu: &Gpu, case: &Case, data: &Data, want: &Output, effort: Ef
     let rows = s.batch * s.tokens;
     let (state_words, out_words) = (s.value_heads * s.key_dim * s.value_dim, rows * s.value_heads * s.value_dim);
     let (key_words, value_words) = (s.heads * s.key_dim, s.value_heads * s.value_dim);
-    let chunk = chunk_length(&case.rule, s.key_dim as u32, s.value_dim as u32, gpu.caps());
+    let caps = Caps { half_products: case.options().half_products, ..gpu.caps().clone() };
+    let chunk = chunk_length(&case.rule, s.key_dim as u32, s.value_dim as u32, &caps);
     let sequences: Vec<(u32, u32, u32)> =
         (0..s.batch as u32).map(|b| (b * s.tokens as u32, s.tokens as u32, b)).collect();
     let spans = Spans::new(&sequences, chunk);
@@ -90,8 +91,8 @@ pub(crate) fn run(gpu: &Gpu, case: &Case, data: &Data, want: &Output, effort: Ef
         }
     };
     let dispatches = match case.form {
-        Form::Chunk => lower_chunk(&call, gpu.caps(), &mut scratch),
-        Form::Step => lower_recurrent(&call, gpu.caps(), &mut scratch),
+        Form::Chunk => lower_chunk(&call, &caps, &mut scratch),
+        Form::Step => lower_recurrent(&call, &caps, &mut scratch),
     }?;
     if let Some(e) = failed {
         return Err(e.into());

@@ -99,9 +99,10 @@ pub(crate) fn h200(
     };
     let sizes = if args.quick { &QUICK } else { &LARGE };
     let mut suite = Suite { args, device, gpu, effort, interrupt, report, sizes };
-    let parts: [(&str, Part); 9] = [
+    let parts: [(&str, Part); 10] = [
         ("copy", |s| s.copy()),
         ("operator, prefill", |s| s.prefill_operator()),
+        ("operator, prefill, f16", |s| s.half_operator()),
         ("operator, decode step, one sequence", |s| s.step_operator(0)),
         ("operator, decode step, many sequences", |s| s.step_operator(1)),
         ("product of matrices", |s| s.matrix_products()),
@@ -188,11 +189,37 @@ impl Suite<'_> {
                     _ => bar,
                 };
             }
-            let case = Case { rule, form: Form::Chunk, shape: self.shape(1, tokens) };
+            let case = Case { rule, form: Form::Chunk, shape: self.shape(1, tokens), half: false };
             let row = measure(self.device, &case, self.effort)?;
             if (rule, tokens) == (Rule::GATED_DELTANET, middle) {
                 scalar_gated = Some(row.gpu.unwrap_or(row.wall).median);
             }
+            self.report.add(row.against(bar))?;
+        }
+        Ok(())
+    }
+
+    /// Chunkwise calls with products of f16 on cooperative matrices.
+    fn half_operator(&mut self) -> Result<()> {
+        self.report.head("operator, prefill (f16 products, f32 sums)")?;
+        if !self.gpu.caps().coop16 {
+            self.report.skip("operator, prefill, f16: the device has no cooperative matrices".into());
+            return Ok(());
+        }
+        let [short, middle, long] = self.sizes.tokens;
+        for (rule, tokens, seconds) in [
+            (Rule::GATED_DELTANET, short, 0.12e-3),
+            (Rule::GATED_DELTANET, middle, 0.38e-3),
+            (Rule::GATED_DELTANET, long, 1.4e-3),
+            (Rule::KDA, middle, 0.9e-3),
+            (Rule::PRECONDITIONED_GATED_DELTANET, middle, 0.5e-3),
+        ] {
+            if self.interrupt.pressed() {
+                return Ok(());
+            }
+            let case = Case { rule, form: Form::Chunk, shape: self.shape(1, tokens), half: true };
+            let row = measure(self.device, &case, self.effort)?;
+            let bar = self.bar(Bar::Seconds(seconds));
             self.report.add(row.against(bar))?;
         }
         Ok(())
@@ -204,7 +231,7 @@ impl Suite<'_> {
         if which == 0 {
             self.report.head("operator, decode step (f32)")?;
         }
-        let case = Case { rule: Rule::GATED_DELTANET, form: Form::Step, shape: self.shape(batch, 1) };
+        let case = Case { rule: Rule::GATED_DELTANET, form: Form::Step, shape: self.shape(batch, 1), half: false };
         let mut row = measure(self.device, &case, self.effort)?;
         let mut bar = Bar::Seconds(8e-6);
         if which > 0 {

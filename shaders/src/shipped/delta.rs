@@ -2,8 +2,9 @@
 
 use super::{Needs, Shipped};
 use crate::delta::{
-    Decay, Parts, chunk_bytes, gram, invert, precond_apply, precond_carry, precond_sums, prepare, scan, software_decay,
-    software_gram, software_invert, software_scan, software_solve, software_step, solve, step, wide, wide_bytes,
+    CoopTile, Decay, Parts, chunk_bytes, coop_chunk, coop_scan, coop_scan_bytes, gram, invert, precond_apply,
+    precond_carry, precond_sums, prepare, scan, software_decay, software_gram, software_invert, software_scan,
+    software_solve, software_step, solve, step, wide, wide_bytes,
 };
 use crate::params::DeltaParams;
 use crate::variant::Variant;
@@ -81,6 +82,7 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
         add(solve(p, k, chunk, false));
         add(scan(p, k, chunk, 8, false));
     }
+    coop(all);
     // The wide scan, at the workgroup sizes that devices take.
     for (k, chunk, split) in [(60, 32, 8), (128, 32, 4), (256, 32, 8), (128, 64, 8), (128, 64, 4), (256, 64, 4)] {
         for p in parts() {
@@ -97,6 +99,32 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
                     all.push(Shipped::base(variant).params::<DeltaParams>().needs(needs));
                 }
             }
+        }
+    }
+}
+
+/// With cooperative matrices, and emulated.
+fn coop(all: &mut Vec<Shipped>) {
+    for p in parts() {
+        for k in [20, 60, 128, 160, 256] {
+            for tile in CoopTile::ALL {
+                let needs = Needs { workgroup_bytes: tile.bytes(p), ..Needs::WEBGPU_DEFAULT };
+                add_coop(all, coop_chunk(p, k, tile, false), needs);
+                if p.decay != Decay::Channel && !p.write_key {
+                    add_coop(all, coop_chunk(p, k, tile, true), needs);
+                }
+            }
+            let needs = Needs { workgroup_bytes: coop_scan_bytes(k), ..Needs::WEBGPU_DEFAULT };
+            add_coop(all, coop_scan(p, k, false), needs);
+            add_coop(all, coop_scan(p, k, true), needs);
+        }
+    }
+}
+
+fn add_coop(all: &mut Vec<Shipped>, variant: Variant, needs: Needs) {
+    for variant in [variant.clone().emulated(true), variant] {
+        if !all.iter().any(|s| s.variant == variant) {
+            all.push(Shipped::base(variant).params::<DeltaParams>().needs(needs));
         }
     }
 }

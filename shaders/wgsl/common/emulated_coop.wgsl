@@ -7,11 +7,11 @@ alias CoopB = vec3<u32>;
 alias CoopC = mat4x4<f32>; // sixteen columns of a row, in fours
 
 var<private> coop_lane: u32; // in its subgroup
-var<private> coop_size: u32; // 16, which compilers are not to know: unrolled, the text is too much for them
+var<private> coop_zero: u32; // 0, which compilers are not to know: see where it is used
 
 fn coop_multiply_add(a: CoopA, b: CoopB, c: CoopC) -> CoopC {
   var sum = c;
-  for (var i = 0u; i < coop_size; i++) {
+  for (var i = 0u; i < 16u + coop_zero; i++) {
     sum += coop_element(a, coop_lane % 16u, i) * coop_row(b, i);
   }
   return sum;

@@ -2,6 +2,7 @@
 
 mod gates;
 mod guards;
+mod halves;
 mod in_place;
 mod reductions;
 mod sequences;

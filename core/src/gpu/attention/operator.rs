@@ -129,7 +129,7 @@ impl Operator {
 
         let alone = match kernels {
             Kernels::Auto => gpu.caps().software,
-            Kernels::Gpu | Kernels::Portable => false,
+            Kernels::Gpu | Kernels::Portable | Kernels::Emulated => false,
             Kernels::Software => true,
         };
         let form = Heads { heads: heads as u32, kv_heads: kv_heads as u32, head_dim: head_dim as u32 };

@@ -58,7 +58,7 @@ pub async fn run(
     }
     let chunk = match options.chunk {
         Some(c) => c as u32,
-        None => chunk_length(rule, key_dim as u32, value_dim as u32, &kernels.caps(gpu)),
+        None => chunk_length(rule, key_dim as u32, value_dim as u32, &kernels.caps(gpu, options)),
     };
     let all = pieces(&sequences, chunk, form, budget(gpu, shape, chunk));
     let rows_of = |piece: &Piece| piece.spans.iter().map(|s| s.1 as usize).sum::<usize>();

@@ -1,10 +1,10 @@
 //! From a call to dispatches: the only place that knows which kernels run where.
 
 use deltanet_shaders::Variant;
-use deltanet_shaders::delta::{self as kernels, Decay as Decays, Parts};
+use deltanet_shaders::delta::{self as kernels, CoopTile, Decay as Decays, Parts};
 use deltanet_shaders::params::DeltaParams;
 
-use super::{DeltaCall, PrecondViews, Slots, View};
+use super::{DeltaCall, PrecondViews, Slots, View, lower_coop};
 use crate::error::{Error, Result};
 use crate::gpu::{Caps, Dispatch};
 use crate::rule::{Beta, Decay, Rule, WriteKey};
@@ -13,10 +13,12 @@ use crate::rule::{Beta, Decay, Rule, WriteKey};
 pub type Scratch<'a> = dyn FnMut(&'static str, u64) -> usize + 'a;
 
 /// C: the chunk length that `caps` runs best.
-pub fn chunk_length(_rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> u32 {
+pub fn chunk_length(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> u32 {
     let fours = value_dim.is_multiple_of(4);
     if caps.software && fours {
         kernels::SOFTWARE_CHUNK
+    } else if lower_coop::tile(parts(rule), key_dim, fours, caps).is_some() {
+        kernels::COOP_CHUNK
     } else if wide_split(key_dim, 64, fours, caps).is_some() {
         64
     } else {
@@ -28,6 +30,9 @@ pub fn chunk_length(_rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> 
 pub fn describe_chunk(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> String {
     let chunk = chunk_length(rule, key_dim, value_dim, caps);
     let fours = value_dim.is_multiple_of(4);
+    if let Some(tile) = lower_coop::tile(parts(rule), key_dim, fours, caps) {
+        return format!("chunks of {chunk}, cooperative matrices, slices of {}, f16 operands and f32 sums", tile.slice);
+    }
     let stages = if caps.software && fours {
         "register tiles of software adapters".into()
     } else {
@@ -37,6 +42,17 @@ pub fn describe_chunk(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) ->
         }
     };
     format!("chunks of {chunk}, {stages}, f32")
+}
+
+/// The parts of a rule that its kernels have.
+fn parts(rule: &Rule) -> Parts {
+    let decay = match rule.decay {
+        Decay::None => Decays::None,
+        Decay::PerHead => Decays::Head,
+        Decay::PerChannel => Decays::Channel,
+    };
+    let write_key = rule.write_key == WriteKey::Preconditioned;
+    Parts { decay, delta: rule.delta, beta: rule.beta != Beta::One, write_key }
 }
 
 /// Groups of threads of the wide scan, where it runs. `fours`: V, places and strides are multiples of 4.
@@ -90,13 +106,23 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
     }
     let mut lowering = Lowering::new(call, caps, scratch)?;
     lowering.software &= call.chunk == kernels::SOFTWARE_CHUNK;
-    lowering.wide = wide_split(call.key_dim, call.chunk, lowering.fours, caps);
-    lowering.prepare();
+    if call.chunk == kernels::COOP_CHUNK {
+        lowering.coop = lower_coop::tile(lowering.parts, call.key_dim, lowering.fours, caps);
+    }
+    if lowering.coop.is_none() {
+        lowering.wide = wide_split(call.key_dim, call.chunk, lowering.fours, caps);
+    }
+    lowering.normalise = lowering.coop_normalises();
+    if !lowering.normalise {
+        lowering.prepare();
+    }
     if let Some(precond) = call.precond {
         lowering.precond_chunks(precond);
     }
     if lowering.software {
         lowering.software_chunk_stages();
+    } else if let Some(tile) = lowering.coop {
+        lowering.coop_stages(tile, caps.emulate_coop);
     } else {
         lowering.chunk_stages();
     }
@@ -104,23 +130,25 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
 }
 
 /// A call on its way: the inputs as the next kernel finds them, and the dispatches so far.
-struct Lowering<'a, 'b> {
-    call: &'a DeltaCall,
-    parts: Parts,
+pub(super) struct Lowering<'a, 'b> {
+    pub(super) call: &'a DeltaCall,
+    pub(super) parts: Parts,
     params: DeltaParams,
     /// V and what there is of it lie at multiples of four elements, and so do the states.
     fours: bool,
     /// Kernels for software adapters.
     software: bool,
-    /// The step normalises q and k.
-    normalise: bool,
+    /// The step, or the chunk stages with cooperative matrices, normalise q and k.
+    pub(super) normalise: bool,
     /// Threads' groups of the wide scan, where it is taken.
     wide: Option<u32>,
+    /// The stages with cooperative matrices, where they are taken.
+    pub(super) coop: Option<CoopTile>,
     /// Buffers of q, k (with k̃) and β: the call's, or scratch once a kernel has remade them.
-    q: usize,
-    k: usize,
-    beta: Option<usize>,
-    scratch: &'a mut Scratch<'b>,
+    pub(super) q: usize,
+    pub(super) k: usize,
+    pub(super) beta: Option<usize>,
+    pub(super) scratch: &'a mut Scratch<'b>,
     dispatches: Vec<Dispatch>,
 }
 
@@ -147,12 +175,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
                 return Err(Error::argument(what, format!("{} for rule {}", say(want), rule.name()), say(got)));
             }
         }
-        let decay = match rule.decay {
-            Decay::None => Decays::None,
-            Decay::PerHead => Decays::Head,
-            Decay::PerChannel => Decays::Channel,
-        };
-        let parts = Parts { decay, delta: rule.delta, beta: call.beta.is_some(), write_key: call.precond.is_some() };
+        let parts = parts(&rule);
         let none = View { buffer: 0, stride: 0, at: 0 };
         let b = call.beta.unwrap_or(none);
         let g = call.g.unwrap_or(none);
@@ -214,6 +237,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
             software,
             normalise: false,
             wide: None,
+            coop: None,
             q,
             k,
             beta,
@@ -222,7 +246,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         })
     }
 
-    fn push(&mut self, variant: Variant, buffers: Vec<usize>, groups: [u32; 3]) {
+    pub(super) fn push(&mut self, variant: Variant, buffers: Vec<usize>, groups: [u32; 3]) {
         let params = bytemuck::bytes_of(&self.params).to_vec();
         self.dispatches.push(Dispatch { variant, params, buffers, groups });
     }
@@ -248,7 +272,8 @@ impl<'a, 'b> Lowering<'a, 'b> {
         let longhorn = call.rule.beta == Beta::Longhorn;
         let width = kernels::padded(call.key_dim);
         let places = [call.q.stride, call.q.at, call.k.stride, call.k.at];
-        let in_place = (!self.software && self.wide.is_none()) || places.iter().all(|x| x.is_multiple_of(4));
+        let scalar = !self.software && self.wide.is_none() && self.coop.is_none();
+        let in_place = scalar || places.iter().all(|x| x.is_multiple_of(4));
         if !call.l2norm && !longhorn && width == call.key_dim && in_place {
             return;
         }
@@ -335,7 +360,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
 
     /// Scratch of the chunk stages: a `pair` block a chunk and value head.
-    fn pairs(&mut self) -> usize {
+    pub(super) fn pairs(&mut self) -> usize {
         let call = self.call;
         let words = u64::from(kernels::pair_words(call.chunk, call.key_dim, self.parts.decay));
         let words = self.blocks() * words;
@@ -349,13 +374,28 @@ impl<'a, 'b> Lowering<'a, 'b> {
         (self.scratch)("uw", words)
     }
     /// Keys and queries with their decays, `[chunks, HV, 3, C, K]`.
-    fn decayed_keys(&mut self) -> usize {
+    pub(super) fn decayed_keys(&mut self) -> usize {
         let width = u64::from(kernels::padded(self.call.key_dim));
         let words = self.blocks() * 3 * u64::from(self.call.chunk) * width;
         (self.scratch)("decayed keys", words)
     }
-    fn blocks(&self) -> u64 {
+    pub(super) fn blocks(&self) -> u64 {
         u64::from(self.call.chunks.len) * u64::from(self.call.value_heads)
+    }
+
+    /// A chunk's products with itself, and its decays. Returns the groups of kernels over chunks and value heads.
+    pub(super) fn gram(&mut self, pairs: usize, decayed: Option<usize>, tiles: Option<usize>) -> [u32; 3] {
+        let call = self.call;
+        let mut buffers = vec![self.q, self.k];
+        buffers.extend(self.beta);
+        buffers.extend(call.g.map(|g| g.buffer));
+        buffers.push(pairs);
+        buffers.extend(decayed);
+        buffers.extend(tiles);
+        buffers.push(call.chunks.buffer);
+        let over_chunks = [call.value_heads, call.chunks.len, 1];
+        self.push(kernels::gram(self.parts, call.key_dim, call.chunk, tiles.is_some()), buffers, over_chunks);
+        over_chunks
     }
 
     fn chunk_stages(&mut self) {
@@ -369,15 +409,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
             (self.scratch)("tiles", words)
         });
 
-        let mut buffers = vec![self.q, self.k];
-        buffers.extend(self.beta);
-        buffers.extend(call.g.map(|g| g.buffer));
-        buffers.push(pairs);
-        buffers.extend(decayed);
-        buffers.extend(tiles);
-        buffers.push(chunks);
-        let over_chunks = [call.value_heads, call.chunks.len, 1];
-        self.push(kernels::gram(parts, k, c, tiles.is_some()), buffers, over_chunks);
+        let over_chunks = self.gram(pairs, decayed, tiles);
 
         let mut buffers = vec![call.v.buffer];
         let mut columns = call.value_dim.div_ceil(64);

@@ -10,6 +10,7 @@
 
 mod host;
 mod lower;
+mod lower_coop;
 mod operator;
 
 pub use host::{chunk, recurrent, run};

@@ -27,12 +27,15 @@ pub enum Kernels {
     Portable,
     /// Those for software adapters.
     Software,
+    /// Those for real GPUs with cooperative matrices, which are emulated, slowly: for tests on adapters without.
+    Emulated,
 }
 
 impl Kernels {
     /// The device as the choice of kernels is to see it.
-    pub(super) fn caps(self, gpu: &Gpu) -> Caps {
+    pub(super) fn caps(self, gpu: &Gpu, options: &Options) -> Caps {
         let mut caps = gpu.caps().clone();
+        caps.half_products = options.half_products;
         match self {
             Self::Auto => {}
             Self::Gpu => caps.software = false,
@@ -42,6 +45,10 @@ impl Kernels {
                 caps.max_invocations = caps.max_invocations.min(Caps::WEBGPU_DEFAULT.max_invocations);
             }
             Self::Software => caps.software = true,
+            Self::Emulated => {
+                caps.software = false;
+                (caps.coop16, caps.emulate_coop) = (true, true);
+            }
         }
         caps
     }
@@ -189,7 +196,7 @@ impl Operator {
     ) -> Result<Self> {
         let slots = check(rule, shape, buffers, options)?;
         let rows = shape.batch * shape.tokens;
-        let caps = kernels.caps(gpu);
+        let caps = kernels.caps(gpu, options);
         let [heads, value_heads, key_dim, value_dim] =
             [shape.heads, shape.value_heads, shape.key_dim, shape.value_dim].map(|n| n as u32);
         let chunk = match options.chunk {

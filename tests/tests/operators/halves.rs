@@ -1,0 +1,91 @@
+//! The chunk stages with cooperative matrices and f16 operands, emulated: all that the f32 kernels are held to, at
+//! [`HALF_TOLERANCE`]. Compiling a kernel is what takes time here, so that the tests share dims: K = 64.
+
+use deltanet::Rule;
+use deltanet::delta::HALF_TOLERANCE;
+use deltanet::gpu::delta::{Form, Kernels};
+use deltanet_tests::operators::{Engine, Tensors, error, none};
+use deltanet_tests::{compare, devices, goldens, skip};
+
+use crate::shape;
+
+/// The engine, where the adapter can emulate it.
+fn engine(test: &str) -> Option<Engine> {
+    let gpu = devices::best();
+    if gpu.caps().f16 && gpu.caps().workgroup_bytes >= 32 << 10 {
+        return Some(Engine::Gpu(gpu, Kernels::Emulated, "best"));
+    }
+    skip::skip(test, "no f16, or less than 32 KiB of workgroup memory");
+    None
+}
+
+/// A case against the f64 recurrence: a line if it fails. Errors of f32 would say that other kernels ran.
+fn check(what: &str, engine: &Engine, t: &Tensors) -> Option<String> {
+    let mut t = t.clone();
+    t.options.half_products = true;
+    let out = match engine.run(Form::Chunk, &t) {
+        Ok(out) => out,
+        Err(e) => return Some(format!("{what}: {e}")),
+    };
+    let (error, place) = error(&out, &t.reference());
+    println!("{what}: {error:.2e}");
+    let bad = !(1e-6..=HALF_TOLERANCE).contains(&error) || out.chunk != 64;
+    bad.then(|| format!("{what}, chunks of {}: {error:.2e}, at most {HALF_TOLERANCE:.1e}, at {place}", out.chunk))
+}
+
+#[test]
+fn goldens_hold_with_halves() {
+    let Some(engine) = engine("goldens_hold_with_halves") else { return };
+    let mut failures = Vec::new();
+    // Those of 32 × 48 repeat others' rules.
+    for case in goldens::all().into_iter().filter(|c| c.tensors.shape.key_dim != 32) {
+        let mut t = case.tensors.clone();
+        t.options.half_products = true;
+        let out = engine.run(Form::Chunk, &t).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        for (name, got, want) in [("o", &out.o, &case.o), ("final_state", &out.final_state, &case.final_state)] {
+            let (error, at) = compare::worst(got, want);
+            println!("{} ({}×{}), {name}: {error:.2e}", case.name, t.shape.key_dim, t.shape.value_dim);
+            if error > HALF_TOLERANCE {
+                failures.push(format!("{}, {name}[{at}]: {error:.2e} > {HALF_TOLERANCE:.1e}", case.name));
+            }
+        }
+    }
+    none(&failures);
+}
+
+/// Log decays that are strong, infinite, or both beside gentle ones.
+#[test]
+fn strong_gates_with_halves() {
+    let Some(engine) = engine("strong_gates_with_halves") else { return };
+    let mut failures = Vec::new();
+    for rule in [Rule::GATED_DELTANET, Rule::KDA] {
+        let gates: [(&str, &dyn Fn(usize) -> f32); 3] = [
+            ("g = -20", &|_| -20.0),
+            ("half zero", &|i| if i % 2 == 0 { 0.0 } else { -0.05 * (i % 37) as f32 }),
+            ("zero, strong and infinite", &|i| [0.0, f32::NEG_INFINITY, -90.0, -0.3, -0.3, -0.3, -0.01][i % 7]),
+        ];
+        for (what, gate) in gates {
+            let mut t = Tensors::random(rule, shape(130, (1, 2, 64, 64)), None, 3);
+            t.g.iter_mut().enumerate().for_each(|(i, g)| *g = gate(i));
+            failures.extend(check(&format!("{what}, {}", rule.name()), &engine, &t));
+        }
+    }
+    none(&failures);
+}
+
+/// Dims that no tile divides, more tiles of the state than subgroups, lengths around a chunk's ends.
+#[test]
+fn unusual_sizes_with_halves() {
+    let Some(engine) = engine("unusual_sizes_with_halves") else { return };
+    let mut failures = Vec::new();
+    for (dims, tokens) in [((1, 1, 7, 20), 65), ((1, 2, 160, 4), 70)] {
+        let mut t = Tensors::random(Rule::GATED_DELTANET, shape(tokens, dims), None, 5);
+        t.options.l2norm = true;
+        failures.extend(check(&format!("{dims:?}, {tokens} tokens"), &engine, &t));
+    }
+    for tokens in [1, 63, 64, 65, 257] {
+        let t = Tensors::random(Rule::GATED_DELTANET, shape(tokens, (1, 1, 64, 64)), None, tokens as u64);
+        failures.extend(check(&format!("{tokens} tokens"), &engine, &t));
+    }
+    none(&failures);
+}
