@@ -73,6 +73,21 @@ fn strong_gates_with_halves() {
     none(&failures);
 }
 
+/// β up to 2, and the state before each chunk, over packed sequences of which one is empty.
+#[test]
+fn reflections_and_chunk_states_with_halves() {
+    let Some(engine) = engine("reflections_and_chunk_states_with_halves") else { return };
+    let mut t = Tensors::random(Rule::GATED_DELTANET, shape(200, (1, 2, 64, 64)), Some(&[0, 65, 65, 200]), 9);
+    t.beta.iter_mut().for_each(|b| *b *= 2.0);
+    t.options.chunk = Some(64);
+    t.options.chunk_states = true;
+    let exact = Engine::Cpu.run(Form::Chunk, &t).unwrap();
+    t.options.half_products = true;
+    none(&check("β up to 2", &engine, &t).into_iter().collect::<Vec<_>>());
+    let got = engine.run(Form::Chunk, &t).unwrap();
+    compare::close("chunk states", &got.chunk_states, &exact.chunk_states, HALF_TOLERANCE);
+}
+
 /// Dims that no tile divides, more tiles of the state than subgroups, lengths around a chunk's ends.
 #[test]
 fn unusual_sizes_with_halves() {
