@@ -7,19 +7,21 @@ import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import puppeteer from "puppeteer-core";
 
-// Without the Vulkan and ANGLE flags compute works, but a canvas in a Worker cannot be drawn on.
+/** A name of this machine that browsers do not trust as they trust 127.0.0.1: there pages get no WebGPU. */
+export const UNTRUSTED = "deltanet.test";
+
 const CHROMIUM_FLAGS = [
   "--no-sandbox",
-  "--enable-unsafe-webgpu",
-  "--enable-features=Vulkan",
-  "--use-vulkan=swiftshader",
-  "--use-angle=swiftshader",
+  `--host-resolver-rules=MAP ${UNTRUSTED} 127.0.0.1`,
   "--disable-quic",
   "--no-first-run",
   "--disable-background-networking",
   "--disable-component-update",
   "--disable-sync",
 ];
+
+// Without the Vulkan and ANGLE flags compute works, but a canvas in a Worker cannot be drawn on.
+const CHROMIUM_WEBGPU = ["--enable-unsafe-webgpu", "--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=swiftshader"];
 
 const FIREFOX_PREFS = {
   "dom.webgpu.enabled": true,
@@ -60,7 +62,8 @@ export function lavapipe() {
  * Starts a browser with a fresh profile and opens a page that remembers what went wrong in it.
  *
  * @param {"chromium" | "firefox"} name
- * @param {{width?: number, height?: number, webgpu?: boolean}} [options] `webgpu: false`: as browsers were before it
+ * @param {{width?: number, height?: number, webgpu?: boolean}} [options] `webgpu: false`: without, or with
+ *   one that has no adapter
  * @returns {Promise<{browser: import("puppeteer-core").Browser, page: import("puppeteer-core").Page,
  *   problems: string[], close: () => Promise<void>}>} `problems`: console errors and warnings, uncaught exceptions and
  *   requests to any other origin than the page's own.
@@ -79,7 +82,7 @@ export async function launch(name, { width = 1280, height = 800, webgpu = true }
           extraPrefsFirefox: { ...FIREFOX_PREFS, "dom.webgpu.enabled": webgpu },
           env: icd ? { ...process.env, VK_DRIVER_FILES: icd, VK_ICD_FILENAMES: icd } : process.env,
         }
-      : { ...common, args: webgpu ? CHROMIUM_FLAGS : [...CHROMIUM_FLAGS, "--disable-blink-features=WebGPU"] },
+      : { ...common, args: webgpu ? [...CHROMIUM_FLAGS, ...CHROMIUM_WEBGPU] : CHROMIUM_FLAGS },
   );
   const page = await browser.newPage();
   // A busy machine is no error.
@@ -92,7 +95,7 @@ export async function launch(name, { width = 1280, height = 800, webgpu = true }
   page.on("pageerror", (e) => problems.push(`uncaught: ${e.message}`));
   page.on("request", (r) => {
     const url = new URL(r.url());
-    const local = ["blob:", "data:", "about:"].includes(url.protocol) || url.hostname === "127.0.0.1";
+    const local = ["blob:", "data:", "about:"].includes(url.protocol) || ["127.0.0.1", UNTRUSTED].includes(url.hostname);
     if (!local) problems.push(`external request: ${r.url()}`);
   });
   const close = async () => {

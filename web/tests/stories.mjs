@@ -99,6 +99,8 @@ export async function stories(name) {
         const file = join(scratch, "native.deltanet");
         execFileSync(native, ["Once upon a time", "--device", "cpu", "--temperature", "0", "--max-tokens", "10", "--save", file]);
         await page.click("#fresh");
+        await page.waitForFunction(() => document.getElementById("story").hidden);
+        await button(page, "Tell the story");
         await (await page.$("#open-file")).uploadFile(file);
         await length(page, prompt + 10);
         await greedy(want.length - prompt - 10);
