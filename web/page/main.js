@@ -1,6 +1,6 @@
 // The page: loads a model, then waits for words.
 
-import { app, query, settings } from "./app.js";
+import { app, failed, query, settings } from "./app.js";
 import "./files.js";
 import { start } from "./loading.js";
 import { write } from "./writing.js";
@@ -14,7 +14,7 @@ for (const [name, value] of query) {
 await start(app.source, app.device);
 if (app.session && query.has("bench")) {
   const { bench } = await import("./bench.js");
-  await bench(app.session, app.source);
+  await bench(app.session, app.source, query.get("bench").split(",").filter(Boolean)).catch(failed);
 } else if (app.session && query.has("prompt")) {
   write(query.get("prompt"));
 }

@@ -25,7 +25,7 @@ for (let i = 0; i < rounds; i++) {
   const out = execFileSync(join(root, "target", "release", "deltanet"), words, { env, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
   add("native", JSON.parse(out).rows);
   const { page, close } = await launch(browser);
-  await page.goto(`${server.url}?device=gpu&bench`);
+  await page.goto(`${server.url}?device=gpu&bench=model`);
   await page.waitForSelector("#welcome[data-bench]", { timeout: 300_000 });
   add("page", JSON.parse(await page.$eval("#welcome", (e) => e.dataset.bench)).rows);
   await close();

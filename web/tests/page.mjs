@@ -88,16 +88,25 @@ export async function pages(name) {
       quiet();
     });
 
-    await test(`${name}: second visit starts from storage`, async () => {
+    await test(`${name}: a second visit starts at once`, async () => {
+      const visit = async (address) => {
+        const start = performance.now();
+        await page.goto(`${address}prompt=Once+upon+a+time&maxTokens=2`);
+        await page.waitForFunction(() => document.querySelector("#story span:not(.yours)"), { polling: 10, timeout: 120_000 });
+        const seconds = (performance.now() - start) / 1000;
+        await button(page, "Go on");
+        return seconds;
+      };
       server.log.length = 0;
-      const start = performance.now();
-      await page.goto(`${gpu}&prompt=Once+upon+a+time&maxTokens=2`);
-      await page.waitForFunction(() => document.querySelector("#story span:not(.yours)"), { polling: 10, timeout: 120_000 });
-      const seconds = (performance.now() - start) / 1000;
+      const gpu = await visit(`${server.url}?device=gpu&`);
+      // The best of five: a busy machine is no fault of the page.
+      const all = [];
+      for (let i = 0; i < 5; i++) all.push(await visit(`${server.url}?`));
       assert(!server.log.some((l) => l.includes("model.safetensors")), "the weights were fetched again");
-      await button(page, "Go on");
       quiet();
-      return `first token after ${seconds.toFixed(2)} s`;
+      const best = Math.min(...all);
+      if (name === "chromium") assert(best <= 1.5, `first token after ${best.toFixed(2)} s, expected 1.5 s at most`);
+      return `first token after ${best.toFixed(2)} s; with the imitated GPU after ${gpu.toFixed(2)} s`;
     });
 
     await test(`${name}: any folder, phone width, dark`, async () => {

@@ -96,6 +96,7 @@ export async function trouble(name) {
     });
 
     await test(`${name}: the GPU goes away for good, and the processor goes on`, async () => {
+      await ready(page, `${server.url}?device=gpu`);
       try {
         await page.workers()[0].evaluate(() => {
           navigator.gpu.requestAdapter = async () => null;
@@ -103,8 +104,7 @@ export async function trouble(name) {
       } catch {
         return skip(`${name}: the GPU goes away for good`, "this browser's Workers cannot be reached");
       }
-      await page.click("#fresh");
-      await page.waitForFunction(() => document.getElementById("story").hidden);
+      await greedy(page, all.length - prompt);
       assertEqual(await interrupted(page), ["lost", "recovered"], "events");
       assertEqual(await ids(page), all, "tokens");
       assert(/Running on the processor/.test(await message(page)), await message(page));

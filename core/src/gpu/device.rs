@@ -14,6 +14,13 @@ use super::pipeline_cache::PipelineCache;
 use super::program::Pipeline;
 use crate::error::{Error, Result};
 
+/// What to do about it is different for a browser's reader.
+const NO_ADAPTER: &str = if cfg!(target_family = "wasm") {
+    "the browser found no adapter"
+} else {
+    "no adapter was found (on Linux: install a Vulkan driver, or mesa-vulkan-drivers for a software one)"
+};
+
 /// Which adapter to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
@@ -189,9 +196,7 @@ impl Gpu {
                     Error::NoAdapter(if software {
                         "only a software adapter was found".into()
                     } else {
-                        "no adapter was found (on Linux: install a Vulkan driver, or mesa-vulkan-drivers for a \
-                         software one)"
-                            .into()
+                        NO_ADAPTER.into()
                     })
                 })?
             }
