@@ -3,6 +3,7 @@
 //
 // XUNI binds a window of XLEN / stride rows of `x` as a uniform, which such adapters read without a check a lane.
 // The additions over in_dim follow one order for every R, so a row's result is the same bits in any company.
+// The inner repetitions are in the text: browsers put a counter into every loop, which keeps drivers from unrolling it.
 // Grid: x covers out_dim in steps of WG · N, y covers the rows in steps of R.
 //
 // Consts: WG, N, R, XLEN. Flags: see linear/output; XUNI; XVEC, TAIL and LAST as in linear/gemv.
@@ -31,30 +32,34 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 #ifdef LAST
     row0 = table[0].z - 1u;
 #endif
-    var sums: array<vec4<f32>, R * N>;
+#for n N
+    // Clamped rows are read and thrown away.
+    let row_of_w$n = min(first + $nu, out_dim - 1u);
+#for r R
+    var sum$rx$n = vec4<f32>(0.0);
+#endfor
+#endfor
     for (var g = 0u; g < groups; g++) {
-        var w: array<Eight, N>;
-        for (var n = 0u; n < N; n++) {
-            w[n] = weight8(min(first + n, out_dim - 1u), groups, g);
-        }
-        for (var r = 0u; r < R; r++) {
-            let lo = input4(row0 + r, g * 8u);
-            let hi = input4(row0 + r, g * 8u + 4u);
-            for (var n = 0u; n < N; n++) {
-                sums[r * N + n] = fma(w[n].hi, hi, fma(w[n].lo, lo, sums[r * N + n]));
-            }
-        }
+#for n N
+        let w$n = weight8(row_of_w$n, groups, g);
+#endfor
+#for r R
+        let lo$r = input4(row0 + $ru, g * 8u);
+        let hi$r = input4(row0 + $ru, g * 8u + 4u);
+#for n N
+        sum$rx$n = fma(w$n.hi, hi$r, fma(w$n.lo, lo$r, sum$rx$n));
+#endfor
+#endfor
     }
-    for (var n = 0u; n < N; n++) {
-        if first + n < out_dim {
-            for (var r = 0u; r < R; r++) {
-                let s = sums[r * N + n];
+#for n N
+    if first + $nu < out_dim {
+#for r R
 #ifdef LAST
-                store(r, first + n, (s.x + s.y) + (s.z + s.w));
+        store($ru, first + $nu, (sum$rx$n.x + sum$rx$n.y) + (sum$rx$n.z + sum$rx$n.w));
 #else
-                store(params.first_row + row0 + r, first + n, (s.x + s.y) + (s.z + s.w));
+        store(params.first_row + row0 + $ru, first + $nu, (sum$rx$n.x + sum$rx$n.y) + (sum$rx$n.z + sum$rx$n.w));
 #endif
-            }
-        }
+#endfor
     }
+#endfor
 }

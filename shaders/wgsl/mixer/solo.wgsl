@@ -6,7 +6,8 @@
 // the invocations of a head: cheaper there than telling one another.
 // Grid: (⌈V / 4 / WG⌉, HV, rows).
 //
-// Consts: WG, H, HV, K, V (a multiple of 4); XLEN with XUNI: x is a uniform window of so many vec4, which such adapters
+// Consts: WG, H, HV, K, V (a multiple of 4); STEP, key channels a round of the loops, which divides K (browsers put a
+// counter into every loop, which keeps drivers from unrolling it); XLEN with XUNI: x is a uniform window of so many vec4, which such adapters
 // read without a check a lane. Flags: L2NORM, DELTA, LONGHORN; CONV, whether x is q|k|v after convolution and SiLU
 // (otherwise SiLU is applied here); see conv/gates.
 
@@ -73,20 +74,23 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     var read = vec4<f32>(0.0);    // k·S̄
     var asked = vec4<f32>(0.0);   // q·S̄
     var squares = vec3<f32>(0.0); // q·k, k·k, q·q
-    for (var c = 0u; c < K; c++) {
-        let q = activated(q_from + c);
-        let k = activated(k_from + c);
-        var s = state[s_from + c * QUADS];
+    for (var c0 = 0u; c0 < K; c0 += STEP) {
+#for i STEP
+        let c$i = c0 + $iu;
+        let q$i = activated(q_from + c$i);
+        let k$i = activated(k_from + c$i);
+        var s$i = state[s_from + c$i * QUADS];
 #ifdef DECAY
 #ifdef CHANNELS
-        s *= exp(max(gate_decay(row, head * K + c), MIN_LOG_DECAY));
+        s$i *= exp(max(gate_decay(row, head * K + c$i), MIN_LOG_DECAY));
 #else
-        s *= decay;
+        s$i *= decay;
 #endif
 #endif
-        read = fma(vec4<f32>(k), s, read);
-        asked = fma(vec4<f32>(q), s, asked);
-        squares = fma(vec3<f32>(q, k, q), vec3<f32>(k, k, q), squares);
+        read = fma(vec4<f32>(k$i), s$i, read);
+        asked = fma(vec4<f32>(q$i), s$i, asked);
+        squares = fma(vec3<f32>(q$i, k$i, q$i), vec3<f32>(k$i, k$i, q$i), squares);
+#endfor
     }
     // 1/‖k‖ and σ/‖q‖.
     var k_scale = 1.0;
@@ -107,17 +111,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     e *= beta;
 #endif
     let write = k_scale * e;
-    for (var c = 0u; c < K; c++) {
-        let k = activated(k_from + c);
-        var s = state[s_from + c * QUADS];
+    for (var c0 = 0u; c0 < K; c0 += STEP) {
+#for i STEP
+        let c$i = c0 + $iu;
+        let k$i = activated(k_from + c$i);
+        var s$i = state[s_from + c$i * QUADS];
 #ifdef DECAY
 #ifdef CHANNELS
-        s *= exp(max(gate_decay(row, head * K + c), MIN_LOG_DECAY));
+        s$i *= exp(max(gate_decay(row, head * K + c$i), MIN_LOG_DECAY));
 #else
-        s *= decay;
+        s$i *= decay;
 #endif
 #endif
-        state[s_from + c * QUADS] = fma(vec4<f32>(k), write, s);
+        state[s_from + c$i * QUADS] = fma(vec4<f32>(k$i), write, s$i);
+#endfor
     }
     let o = q_scale * fma(vec4<f32>(squares.x), write, asked);
     let to = (params.first_row + row) * params.out_stride + head * V + quad * 4u;
