@@ -14,7 +14,9 @@ const words = ["bench", "--only", "model", "--device", "gpu", "--sessions", "1",
 
 const rates = new Map();
 const add = (where, rows) => {
-  for (const { name, rate } of rows) {
+  for (const { name: full, rate } of rows) {
+    // The native program puts the model's name first.
+    const name = full.replace(/^[^:]*: /, "");
     const row = rates.get(name) ?? { native: [], page: [] };
     row[where].push(rate);
     rates.set(name, row);
