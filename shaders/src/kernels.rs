@@ -22,12 +22,40 @@ macro_rules! files {
         /// The text of a shader file.
         pub(crate) fn file(path: &str) -> Option<&'static str> {
             match path {
-                $($path => Some(include_str!(concat!("../wgsl/", $path, ".wgsl"))),)*
-                $($shared => Some(include_str!(concat!("../wgsl/", $shared, ".wgsl"))),)*
+                $($path => {
+                    // Browsers have no cooperative matrices, and every byte of a page is on its way to somebody.
+                    const TEXT: &str = if cfg!(target_family = "wasm") && cooperative($path) {
+                        ""
+                    } else {
+                        include_str!(concat!("../wgsl/", $path, ".wgsl"))
+                    };
+                    Some(TEXT)
+                })*
+                $($shared => {
+                    const TEXT: &str = if cfg!(target_family = "wasm") && cooperative($shared) {
+                        ""
+                    } else {
+                        include_str!(concat!("../wgsl/", $shared, ".wgsl"))
+                    };
+                    Some(TEXT)
+                })*
                 _ => None,
             }
         }
     };
+}
+
+/// Whether a path names something with cooperative matrices: `coop` is in it.
+const fn cooperative(path: &str) -> bool {
+    let b = path.as_bytes();
+    let mut i = 0;
+    while i + 4 <= b.len() {
+        if b[i] == b'c' && b[i + 1] == b'o' && b[i + 2] == b'o' && b[i + 3] == b'p' {
+            return true;
+        }
+        i += 1;
+    }
+    false
 }
 
 files! {

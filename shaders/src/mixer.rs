@@ -151,7 +151,7 @@ pub fn solo_step(form: &MixerForm, window: u32, convolved: bool) -> Variant {
     let v = form
         .variant(Kernel::MixerSolo)
         .with("WG", SOLO_WORKGROUP)
-        .with("STEP", [8, 4, 2, 1].into_iter().find(|n| form.key_dim % n == 0).unwrap_or(1))
+        .with("STEP", [8, 4, 2, 1].into_iter().find(|n| form.key_dim.is_multiple_of(*n)).unwrap_or(1))
         .flag("XUNI", window > 0)
         .flag("DELTA", form.delta)
         .flag("LONGHORN", form.longhorn)
