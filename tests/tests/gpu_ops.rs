@@ -217,7 +217,8 @@ fn products_with_cooperative_matrices() {
     let lines = gpu.kernels();
     let coop = lines.lines().filter(|l| l.starts_with("linear/coop") && l.contains(" EMULATE"));
     let (split, half): (Vec<_>, Vec<_>) = coop.partition(|l| l.contains(" SPLIT"));
-    assert!(split.len() == 8 && half.len() == 8, "{split:?} {half:?}");
+    // Other tests of this process may have used others of them.
+    assert!(split.len() >= 8 && half.len() >= 8, "{split:?} {half:?}");
 }
 
 #[test]
