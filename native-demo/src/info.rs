@@ -62,7 +62,7 @@ fn read(folder: &Path) -> Result<Spec> {
 }
 
 fn print_adapter(out: &mut impl Write, index: usize, adapter: &AdapterSummary) -> Result<()> {
-    let AdapterSummary { info, limits, features } = adapter;
+    let AdapterSummary { info, limits, features, .. } = adapter;
     let features = if features.is_empty() { "none of the optional ones".into() } else { features.join(", ") };
     writeln!(out, "  {index}  {} ({:?}, {})", info.name, info.backend, kind(adapter))?;
     if !info.driver.is_empty() {
@@ -85,18 +85,9 @@ fn print_adapter(out: &mut impl Write, index: usize, adapter: &AdapterSummary) -
 
 /// The chunk stages of the delta rule that run there.
 fn chunk_stages(adapter: &AdapterSummary) -> String {
-    let has = |feature: &str| adapter.features.iter().any(|f| f.starts_with(feature));
-    let caps = gpu::Caps {
-        f16: has("f16"),
-        coop16: has("cooperative matrices"),
-        software: adapter.info.device_type == gpu::wgpu::DeviceType::Cpu,
-        workgroup_bytes: adapter.limits.max_compute_workgroup_storage_size,
-        max_invocations: adapter.limits.max_compute_invocations_per_workgroup,
-        ..gpu::Caps::WEBGPU_DEFAULT
-    };
     let describe = |caps: &gpu::Caps| gpu::delta::describe_chunk(&Rule::GATED_DELTANET, 128, 128, caps);
-    let half = describe(&gpu::Caps { half_products: true, ..caps.clone() });
-    let exact = describe(&caps);
+    let half = describe(&gpu::Caps { half_products: true, ..adapter.caps.clone() });
+    let exact = describe(&adapter.caps);
     if half == exact { exact } else { format!("{exact}; with half_products {half}") }
 }
 
@@ -112,7 +103,7 @@ fn kind(adapter: &AdapterSummary) -> &'static str {
 }
 
 fn adapter_json(adapter: &AdapterSummary) -> Value {
-    let AdapterSummary { info, limits, features } = adapter;
+    let AdapterSummary { info, limits, features, .. } = adapter;
     json!({
         "name": info.name,
         "backend": format!("{:?}", info.backend),

@@ -259,7 +259,9 @@ fn a_full_output_is_one_line() {
 #[test]
 fn a_long_prompt_can_be_interrupted() {
     let long = "once upon a time there was ".repeat(40_000);
-    let words = ["--preserve-status", "-s", "INT", "3", env!("CARGO_BIN_EXE_deltanet"), "--device", "cpu"];
+    // In the foreground it signals the program alone; otherwise its whole group too, and a second signal ends at once.
+    let words =
+        ["--foreground", "--preserve-status", "-s", "INT", "3", env!("CARGO_BIN_EXE_deltanet"), "--device", "cpu"];
     let mut command = Command::new("timeout");
     command.current_dir(repository()).args(words);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,5 +1,18 @@
 //! The kernels: one WGSL file each, under `wgsl/`.
 
+/// The text of a file of `wgsl/`. Browsers have no cooperative matrices, and every byte of a page is on its way to
+/// somebody: there, what has `coop` in its path is empty.
+macro_rules! text {
+    ($path:literal) => {{
+        const TEXT: &str = if cfg!(target_family = "wasm") && cooperative($path) {
+            ""
+        } else {
+            include_str!(concat!("../wgsl/", $path, ".wgsl"))
+        };
+        TEXT
+    }};
+}
+
 /// Declares the kernels and the shared files once: the enum, its paths and the embedded text cannot disagree.
 macro_rules! files {
     (kernels { $($(#[$doc:meta])* $name:ident = $path:literal,)* } shared { $($shared:literal,)* }) => {
@@ -22,30 +35,15 @@ macro_rules! files {
         /// The text of a shader file.
         pub(crate) fn file(path: &str) -> Option<&'static str> {
             match path {
-                $($path => {
-                    // Browsers have no cooperative matrices, and every byte of a page is on its way to somebody.
-                    const TEXT: &str = if cfg!(target_family = "wasm") && cooperative($path) {
-                        ""
-                    } else {
-                        include_str!(concat!("../wgsl/", $path, ".wgsl"))
-                    };
-                    Some(TEXT)
-                })*
-                $($shared => {
-                    const TEXT: &str = if cfg!(target_family = "wasm") && cooperative($shared) {
-                        ""
-                    } else {
-                        include_str!(concat!("../wgsl/", $shared, ".wgsl"))
-                    };
-                    Some(TEXT)
-                })*
+                $($path => Some(text!($path)),)*
+                $($shared => Some(text!($shared)),)*
                 _ => None,
             }
         }
     };
 }
 
-/// Whether a path names something with cooperative matrices: `coop` is in it.
+/// Whether `coop` is in a path.
 const fn cooperative(path: &str) -> bool {
     let b = path.as_bytes();
     let mut i = 0;

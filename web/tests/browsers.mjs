@@ -62,8 +62,8 @@ export function lavapipe() {
  * Starts a browser with a fresh profile and opens a page that remembers what went wrong in it.
  *
  * @param {"chromium" | "firefox"} name
- * @param {{width?: number, height?: number, webgpu?: boolean}} [options] `webgpu: false`: without, or with
- *   one that has no adapter
+ * @param {{width?: number, height?: number, webgpu?: boolean}} [options] `webgpu: false`: Firefox without
+ *   WebGPU, Chromium with one that has no adapter
  * @returns {Promise<{browser: import("puppeteer-core").Browser, page: import("puppeteer-core").Page,
  *   problems: string[], close: () => Promise<void>}>} `problems`: console errors and warnings, uncaught exceptions and
  *   requests to any other origin than the page's own.

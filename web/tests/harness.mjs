@@ -74,6 +74,8 @@ export function assertClose(got, want, tolerance, what) {
     most = Math.max(most, Math.abs(want[i]));
     const difference = Math.abs(got[i] - want[i]);
     if (!(difference <= worst)) [worst, at] = [difference, i];
+    // Nothing is worse, and no comparison would find it again.
+    if (Number.isNaN(worst)) break;
   }
   const relative = worst / most;
   assert(relative <= tolerance, `${what}: ${relative.toExponential(2)} > ${tolerance} at ${at}: expected ${want[at]}, got ${got[at]}`);

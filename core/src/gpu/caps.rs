@@ -63,10 +63,8 @@ impl Caps {
         max_groups: 65_535,
     };
 
-    pub(super) fn read(device: &wgpu::Device, coop16: bool) -> Self {
-        let limits = device.limits();
-        let features = device.features();
-        let info = device.adapter_info();
+    /// Of a device with these features and limits. `coop16`: its adapter has such matrices.
+    pub(super) fn new(info: &wgpu::AdapterInfo, features: wgpu::Features, limits: &wgpu::Limits, coop16: bool) -> Self {
         let one_size = info.subgroup_min_size == info.subgroup_max_size;
         let subgroups = features.contains(wgpu::Features::SUBGROUP) && one_size;
         let software = info.device_type == wgpu::DeviceType::Cpu;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use deltanet_shaders::Variant;
 
-use super::buffer::{GpuBuffer, GpuTexture};
+use super::adapter::{enumerate, has_coop16, wanted};
 use super::caps::Caps;
 #[cfg(not(target_family = "wasm"))]
 use super::pipeline_cache::PipelineCache;
@@ -54,17 +54,6 @@ pub struct OpenOptions {
     pub pipeline_cache: Option<std::path::PathBuf>,
 }
 
-/// One adapter, as `deltanet info` lists it.
-#[derive(Clone, Debug)]
-pub struct AdapterSummary {
-    /// Name, driver, back end and kind.
-    pub info: wgpu::AdapterInfo,
-    /// What a device opened with [`LimitsChoice::Best`] would have.
-    pub limits: wgpu::Limits,
-    /// Features that matter here and that it has.
-    pub features: Vec<&'static str>,
-}
-
 /// An opened device. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Gpu {
@@ -87,82 +76,24 @@ struct Inner {
     awaited: Mutex<Option<wgpu::SubmissionIndex>>,
 }
 
-#[cfg(not(target_family = "wasm"))]
-impl Drop for Inner {
-    fn drop(&mut self) {
-        let lost = matches!(*self.fault.lock().unwrap_or_else(PoisonError::into_inner), Some(Error::DeviceLost(_)));
-        if let Some(disk) = self.disk.as_ref().filter(|_| !lost) {
+impl Inner {
+    fn is_lost(&self) -> bool {
+        matches!(*self.fault.lock().unwrap_or_else(PoisonError::into_inner), Some(Error::DeviceLost(_)))
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn save_pipelines(&self) {
+        if let Some(disk) = self.disk.as_ref().filter(|_| !self.is_lost()) {
             disk.save();
         }
     }
 }
 
-fn instance() -> wgpu::Instance {
-    wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle())
-}
-
-fn wanted(adapter: &wgpu::Adapter) -> wgpu::Features {
-    let all = wgpu::Features::SHADER_F16
-        | wgpu::Features::SUBGROUP
-        | wgpu::Features::TIMESTAMP_QUERY
-        | wgpu::Features::PIPELINE_CACHE
-        | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
-    adapter.features() & all
-}
-
-fn has_coop16(adapter: &wgpu::Adapter) -> bool {
-    adapter.cooperative_matrix_properties().iter().any(|p| {
-        p.m_size == 16
-            && p.n_size == 16
-            && p.k_size == 16
-            && p.ab_type == wgpu::CooperativeScalarType::F16
-            && p.cr_type == wgpu::CooperativeScalarType::F32
-    })
-}
-
-fn rank(info: &wgpu::AdapterInfo) -> u32 {
-    match info.device_type {
-        wgpu::DeviceType::DiscreteGpu => 0,
-        wgpu::DeviceType::IntegratedGpu => 1,
-        wgpu::DeviceType::VirtualGpu => 2,
-        wgpu::DeviceType::Other => 3,
-        wgpu::DeviceType::Cpu => 4,
+#[cfg(not(target_family = "wasm"))]
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.save_pipelines();
     }
-}
-
-/// Every adapter of this machine, best first. In a browser: the one that it offers, if any.
-async fn enumerate() -> Vec<wgpu::Adapter> {
-    let instance = instance();
-    #[cfg(not(target_family = "wasm"))]
-    let mut found: Vec<wgpu::Adapter> = instance.enumerate_adapters(wgpu::Backends::PRIMARY).await;
-    #[cfg(target_family = "wasm")]
-    let mut found: Vec<wgpu::Adapter> =
-        instance.request_adapter(&wgpu::RequestAdapterOptions::default()).await.into_iter().collect();
-    found.sort_by_key(|a| rank(&a.get_info()));
-    found
-}
-
-/// Lists this machine's adapters, best first.
-pub async fn adapters() -> Vec<AdapterSummary> {
-    let mut list = Vec::new();
-    for adapter in enumerate().await {
-        let f = adapter.features();
-        let mut features = Vec::new();
-        for (feature, name) in [
-            (wgpu::Features::SHADER_F16, "f16"),
-            (wgpu::Features::SUBGROUP, "subgroups"),
-            (wgpu::Features::TIMESTAMP_QUERY, "timestamps"),
-        ] {
-            if f.contains(feature) {
-                features.push(name);
-            }
-        }
-        if has_coop16(&adapter) {
-            features.push("cooperative matrices 16×16");
-        }
-        list.push(AdapterSummary { info: adapter.get_info(), limits: adapter.limits(), features });
-    }
-    list
 }
 
 impl Gpu {
@@ -225,15 +156,12 @@ impl Gpu {
             .await
             .map_err(|e| Error::Gpu(format!("{}: {e}", adapter.get_info().name)))?;
         let info = adapter.get_info();
+        #[cfg_attr(target_family = "wasm", expect(unused_mut, reason = "a browser keeps compiled pipelines by itself"))]
+        let mut inner = Self::inner(device, queue, info, coop16);
         #[cfg(not(target_family = "wasm"))]
-        let disk = options.pipeline_cache.as_deref().and_then(|folder| PipelineCache::open(&device, &info, folder));
-        let inner = Self::inner(device, queue, info, coop16);
-        #[cfg(not(target_family = "wasm"))]
-        let inner = {
-            let mut inner = inner;
-            inner.disk = disk;
-            inner
-        };
+        if let Some(folder) = &options.pipeline_cache {
+            inner.disk = PipelineCache::open(&inner.device, &inner.info, folder);
+        }
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -263,7 +191,7 @@ impl Gpu {
             // Whatever came before, the loss is what matters.
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(Error::DeviceLost(message));
         });
-        let caps = Caps::read(&device, coop16);
+        let caps = Caps::new(&info, device.features(), &device.limits(), coop16);
         Inner {
             device,
             queue,
@@ -298,6 +226,10 @@ impl Gpu {
     pub fn live_bytes(&self) -> u64 {
         self.inner.live.load(Ordering::Relaxed)
     }
+    /// The count behind [`Gpu::live_bytes`].
+    pub(super) fn live(&self) -> &Arc<AtomicU64> {
+        &self.inner.live
+    }
     pub(super) fn pipelines(&self) -> &Mutex<HashMap<Variant, Arc<Pipeline>>> {
         &self.inner.pipelines
     }
@@ -322,9 +254,7 @@ impl Gpu {
     /// happens by itself when the last clone of a device goes.
     pub fn save_pipelines(&self) {
         #[cfg(not(target_family = "wasm"))]
-        if let Some(disk) = self.inner.disk.as_ref().filter(|_| !self.is_lost()) {
-            disk.save();
-        }
+        self.inner.save_pipelines();
     }
 
     /// Reports the first error since the last call, if any: validation, memory, or a lost device.
@@ -349,8 +279,7 @@ impl Gpu {
 
     /// Whether the device has been lost. It stays so: open another.
     pub fn is_lost(&self) -> bool {
-        let fault = self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(&*fault, Some(Error::DeviceLost(_)))
+        self.inner.is_lost()
     }
 
     /// Takes the device down at once, as the loss of a driver would. Everything on it is gone.
@@ -359,146 +288,6 @@ impl Gpu {
         // Browsers report it only later, and not all of them.
         let mut fault = self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner);
         *fault = Some(Error::DeviceLost("it was destroyed".into()));
-    }
-
-    /// A zeroed storage buffer of `bytes` (rounded up to 4) that can be copied from and to.
-    ///
-    /// # Errors
-    /// [`Error::Limit`] when it is larger than the device's buffers or storage bindings may be.
-    pub fn buffer(&self, label: &str, bytes: u64) -> Result<GpuBuffer> {
-        let most = self.caps().max_binding.min(self.caps().max_buffer);
-        if bytes > most {
-            return Err(Error::Limit {
-                device: self.info().name.clone(),
-                what: format!("buffer \"{label}\""),
-                need: format!("{bytes} bytes"),
-                have: format!("at most {most} bytes a binding"),
-            });
-        }
-        let raw = self.device().create_buffer(&wgpu::BufferDescriptor {
-            label: Some(label),
-            size: bytes.next_multiple_of(4).max(16),
-            usage: wgpu::BufferUsages::STORAGE
-                | wgpu::BufferUsages::COPY_DST
-                | wgpu::BufferUsages::COPY_SRC
-                // Kernels for software adapters bind windows of buffers as uniforms.
-                | if self.caps().software { wgpu::BufferUsages::UNIFORM } else { wgpu::BufferUsages::empty() },
-            mapped_at_creation: false,
-        });
-        self.check().map_err(|e| self.no_room(e, label, bytes))?;
-        Ok(self.count(raw))
-    }
-
-    /// Says what the memory was for that could not be had.
-    pub(super) fn no_room(&self, error: Error, label: &str, bytes: u64) -> Error {
-        match error {
-            Error::OutOfMemory(_) => {
-                Error::OutOfMemory(format!("{} has no room for the {bytes} bytes of \"{label}\"", self.info().name))
-            }
-            other => other,
-        }
-    }
-
-    /// A texture of `width` × `height` texels of four u32.
-    pub(super) fn texture(&self, label: &str, width: u32, height: u32) -> Result<GpuTexture> {
-        let raw = self.device().create_texture(&wgpu::TextureDescriptor {
-            label: Some(label),
-            size: wgpu::Extent3d { width, height, depth_or_array_layers: 1 },
-            mip_level_count: 1,
-            sample_count: 1,
-            dimension: wgpu::TextureDimension::D2,
-            format: wgpu::TextureFormat::Rgba32Uint,
-            usage: wgpu::TextureUsages::TEXTURE_BINDING | wgpu::TextureUsages::COPY_DST,
-            view_formats: &[],
-        });
-        let bytes = 16 * u64::from(width) * u64::from(height);
-        self.check().map_err(|e| self.no_room(e, label, bytes))?;
-        Ok(GpuTexture::new(raw, &self.inner.live))
-    }
-
-    /// Takes a buffer into the count of live bytes.
-    pub(super) fn count(&self, raw: wgpu::Buffer) -> GpuBuffer {
-        GpuBuffer::new(raw, &self.inner.live)
-    }
-
-    /// A storage buffer with contents.
-    pub fn upload<T: bytemuck::NoUninit>(&self, label: &str, data: &[T]) -> Result<GpuBuffer> {
-        let buffer = self.buffer(label, std::mem::size_of_val(data) as u64)?;
-        self.write(&buffer, 0, data);
-        Ok(buffer)
-    }
-
-    /// Writes `data` at byte `offset`, before the next submission.
-    pub fn write<T: bytemuck::NoUninit>(&self, buffer: &GpuBuffer, offset: u64, data: &[T]) {
-        let bytes: &[u8] = bytemuck::cast_slice(data);
-        if bytes.len().is_multiple_of(4) {
-            self.queue().write_buffer(buffer.raw(), offset, bytes);
-        } else {
-            // wgpu copies whole words; buffers are rounded up to 4 for this.
-            let mut padded = bytes.to_vec();
-            padded.resize(bytes.len().next_multiple_of(4), 0);
-            self.queue().write_buffer(buffer.raw(), offset, &padded);
-        }
-    }
-
-    /// Reads byte ranges back, `(buffer, offset, size)` each, all multiples of 4. Submits the copies now; the future
-    /// resolves when everything submitted before is done.
-    pub fn read(&self, ranges: &[(&GpuBuffer, u64, u64)]) -> impl Future<Output = Result<Vec<Vec<u8>>>> + use<> {
-        let total: u64 = ranges.iter().map(|r| r.2).sum::<u64>().max(4);
-        let staging = self.device().create_buffer(&wgpu::BufferDescriptor {
-            label: Some("read back"),
-            size: total,
-            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        });
-        let mut encoder = self.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-        let mut at = 0;
-        let mut sizes = Vec::with_capacity(ranges.len());
-        for (buffer, offset, size) in ranges {
-            if *size > 0 {
-                encoder.copy_buffer_to_buffer(buffer.raw(), *offset, &staging, at, *size);
-            }
-            at += size;
-            sizes.push(*size as usize);
-        }
-        self.queue().submit([encoder.finish()]);
-        let mapped = self.map(staging, total);
-        async move {
-            let bytes = mapped.await?;
-            let mut rest = bytes.as_slice();
-            let mut out = Vec::with_capacity(sizes.len());
-            for size in sizes {
-                let (head, tail) = rest.split_at_checked(size).ok_or_else(|| Error::Gpu("short read".into()))?;
-                out.push(head.to_vec());
-                rest = tail;
-            }
-            Ok(out)
-        }
-    }
-
-    /// Maps a staging buffer that earlier submissions fill, and reads its first `size` bytes.
-    pub(crate) fn map(&self, staging: wgpu::Buffer, size: u64) -> impl Future<Output = Result<Vec<u8>>> + use<> {
-        let (send, receive) = futures_channel::oneshot::channel();
-        staging.slice(..size).map_async(wgpu::MapMode::Read, move |r| {
-            let _ = send.send(r);
-        });
-        let gpu = self.clone();
-        async move {
-            let mapped = receive.await;
-            gpu.check()?;
-            match mapped {
-                Ok(Ok(())) => {}
-                Ok(Err(e)) => return Err(Error::Gpu(format!("reading back: {e}"))),
-                Err(_) => return Err(Error::DeviceLost("it stopped answering".into())),
-            }
-            let view =
-                staging.slice(..size).get_mapped_range().map_err(|e| Error::Gpu(format!("reading back: {e}")))?;
-            let bytes = view.to_vec();
-            drop(view);
-            staging.unmap();
-            staging.destroy();
-            Ok(bytes)
-        }
     }
 
     /// Tells [`Gpu::wait`] that the future it polls needs no submission after this one: later ones go on meanwhile.

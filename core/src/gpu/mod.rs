@@ -1,5 +1,6 @@
 //! The wgpu engine: devices, buffers, kernels, and plans lowered to dispatches. Only this module names wgpu.
 
+mod adapter;
 pub mod attention;
 mod buffer;
 mod caps;
@@ -20,11 +21,13 @@ mod sample;
 mod scratch;
 mod stage;
 mod trace;
+mod transfer;
 mod upload;
 
+pub use adapter::{AdapterSummary, adapters};
 pub use buffer::{Binding, GpuBuffer, GpuTexture};
 pub use caps::Caps;
-pub use device::{AdapterSummary, DeviceChoice, Gpu, LimitsChoice, OpenOptions, adapters};
+pub use device::{DeviceChoice, Gpu, LimitsChoice, OpenOptions};
 #[cfg(target_family = "wasm")]
 pub use picture::Canvas;
 pub use program::{Dispatch, Program, Timing};

@@ -45,16 +45,8 @@ pub(crate) fn run(
     interrupt: &Interrupt,
     report: &mut Report,
 ) -> Result<()> {
-    let Some(folder) = find::named_or_demo(args.model.model.as_deref())? else {
-        report.skip("model: models/stories-17m was not found; pass --model".into());
-        return Ok(());
-    };
     let sessions = args.sessions.iter().copied().max().unwrap_or(1).max(1) as usize;
-    let model = load_on(&folder, device, LoadOptions { sessions, ..Default::default() })?;
-    let reference = load_on(&folder, &Device::CPU, LoadOptions { sessions: 1, ..Default::default() })?;
-    report.head(&format!("model {} ({})", name(&folder), model.spec().model_type))?;
-    let off = check(&reference, &model, TOLERANCE)?;
-    let of = name(&folder);
+    let Some((model, of, off)) = checked(args, device, sessions, report)? else { return Ok(()) };
     let plan = Plan {
         of: &of,
         sessions: &args.sessions,
@@ -63,6 +55,26 @@ pub(crate) fn run(
         goals: Goals::default(),
     };
     measure(&model, &plan, off, effort, interrupt, report)
+}
+
+/// The model that was named, or the demo model, with its name and how far it is off the CPU engine; `None`, and a line in
+/// the report, without one. Begins its part of the table.
+fn checked(
+    args: &BenchArgs,
+    device: &Device,
+    sessions: usize,
+    report: &mut Report,
+) -> Result<Option<(Model, String, f64)>> {
+    let Some(folder) = find::named_or_demo(args.model.model.as_deref())? else {
+        report.skip("model: models/stories-17m was not found; pass --model".into());
+        return Ok(None);
+    };
+    let model = load_on(&folder, device, LoadOptions { sessions, ..Default::default() })?;
+    let reference = load_on(&folder, &Device::CPU, LoadOptions { sessions: 1, ..Default::default() })?;
+    let of = name(&folder);
+    report.head(&format!("model {of} ({})", model.spec().model_type))?;
+    let off = check(&reference, &model, TOLERANCE)?;
+    Ok(Some((model, of, off)))
 }
 
 /// The demo model, decoding alone. `bars`: tokens a second, and per cent of the time that the GPU is busy.
@@ -75,16 +87,8 @@ pub(crate) fn demo(
     interrupt: &Interrupt,
     report: &mut Report,
 ) -> Result<()> {
-    let Some(folder) = find::named_or_demo(args.model.model.as_deref())? else {
-        report.skip("demo model: models/stories-17m was not found; pass --model".into());
-        return Ok(());
-    };
-    let options = LoadOptions { sessions: 1, ..Default::default() };
-    let model = load_on(&folder, device, options)?;
-    report.head(&format!("model {} ({})", name(&folder), model.spec().model_type))?;
-    let off = check(&load_on(&folder, &Device::CPU, options)?, &model, TOLERANCE)?;
+    let Some((model, of, off)) = checked(args, device, 1, report)? else { return Ok(()) };
     let goals = Goals { prefill: None, decode: bars.map(|b| b.0) };
-    let of = name(&folder);
     let plan = Plan { of: &of, sessions: &[1], prefill: &[], decode: &[decode], goals };
     measure(&model, &plan, off, effort, interrupt, report)?;
     if interrupt.pressed() {
@@ -158,18 +162,14 @@ pub(crate) fn busy(
     effort: Effort,
     report: &mut Report,
 ) -> Result<()> {
-    if let Device::Gpu(gpu) = model.device()
-        && !gpu.caps().timestamps
-    {
+    let Device::Gpu(gpu) = model.device() else { return Ok(()) };
+    if !gpu.caps().timestamps {
         report.skip(format!("{of}: GPU busy while decoding: the device has no timestamps"));
-        return Ok(());
-    }
-    if let Device::Cpu { .. } = model.device() {
         return Ok(());
     }
     let prompt = Random::new(3).tokens(CONTEXT, model.spec().vocab);
     let mut session = [model.session()?];
-    let (mut gpu, mut shares) = (Vec::new(), Vec::new());
+    let (mut all, mut shares) = (Vec::new(), Vec::new());
     let wall = effort.measure(|| {
         for session in &mut session {
             session.reset()?;
@@ -179,15 +179,22 @@ pub(crate) fn busy(
         model.start_clock()?;
         let wall = decode(&mut session, tokens as usize)?;
         let busy = model.stop_clock()?;
-        gpu.push(busy);
+        all.push(busy);
         shares.push(100.0 * busy / wall.max(1e-12));
         Ok(wall)
     })?;
+    // Without the runs that only warmed up.
+    let (all, shares) = (last(all, wall.runs), last(shares, wall.runs));
     let name = format!("{of}: GPU busy, decode of {tokens}, 1 session");
-    let mut row = Row::new("busy", name, (wall, Times::of(gpu)), (0.0, "%"), off);
+    let mut row = Row::new("busy", name, (wall, Times::of(all)), (0.0, "%"), off);
     // Of the very runs: the median of times is another run's than that of shares.
     row.rate = Times::of(shares).map_or(0.0, |t| t.median);
     report.add(row.against(bar.map(Bar::Rate)))
+}
+
+/// The last `n` of a list.
+fn last(mut list: Vec<f64>, n: usize) -> Vec<f64> {
+    list.split_off(list.len().saturating_sub(n))
 }
 
 /// Seconds for `tokens` tokens of every session.

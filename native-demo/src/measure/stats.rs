@@ -57,9 +57,7 @@ impl Effort {
         }
         Times::of(seconds).ok_or_else(|| anyhow::anyhow!("nothing was measured"))
     }
-}
 
-impl Effort {
     /// GPU time of a program's dispatches, where the device has timestamps.
     pub(crate) fn measure_gpu(&self, gpu: &Gpu, program: &Program) -> Result<Option<Times>> {
         if !gpu.caps().timestamps {

@@ -11,6 +11,7 @@
 mod host;
 mod lower;
 mod lower_coop;
+mod lower_software;
 mod operator;
 
 pub use host::{chunk, recurrent, run};

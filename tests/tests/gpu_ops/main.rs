@@ -1,0 +1,242 @@
+//! A model's ops on the GPU, one at a time, against plain references in f64.
+//!
+//! Scratch starts as NaN and is guarded: `Stage::trace` fails when a kernel writes beyond its rows.
+
+mod mixers;
+
+use deltanet::gpu::{Caps, Gpu, Stage, Trace};
+use deltanet::model::{DType, LayerState, Weight};
+use deltanet::ops::{Activation, BufId, Cols, Embed, Input, Linear, Op, WeightId};
+use deltanet::plan::{BufSpec, Life, Plan, PlanKind};
+use deltanet_tests::random::Random;
+use deltanet_tests::small_spec::matrix;
+use deltanet_tests::{devices, skip};
+
+/// Stages that choose kernels as the device asks, and as a GPU would.
+fn stages(gpu: &Gpu, vocab: usize, weights: &[Weight], layers: &[LayerState]) -> Vec<(&'static str, Stage)> {
+    let make = || Stage::new(gpu.clone(), vocab, weights, layers, 5, &mut |_, _| {}).unwrap();
+    let mut all = vec![("own kernels", make())];
+    if gpu.caps().software {
+        let mut stage = make();
+        stage.choose_for(Caps { software: false, ..gpu.caps().clone() });
+        all.push(("GPU kernels", stage));
+    }
+    all
+}
+
+/// A stage that chooses kernels as a GPU with cooperative matrices would, and emulates these.
+fn cooperative(gpu: &Gpu, weights: &[Weight], layers: &[LayerState], half_products: bool) -> Stage {
+    let mut stage = Stage::new(gpu.clone(), 64, weights, layers, 5, &mut |_, _| {}).unwrap();
+    stage.choose_for(Caps { software: false, coop16: true, emulate_coop: true, half_products, ..gpu.caps().clone() });
+    stage
+}
+
+fn buffer(name: &'static str, width: usize, rows: usize) -> BufSpec {
+    BufSpec { name, width, rows, life: Life::Scratch }
+}
+
+fn plan(kind: PlanKind, rows: usize, ops: Vec<Op>, buffers: Vec<BufSpec>, logits: BufId) -> Plan {
+    Plan { kind, rows, ops, labels: Vec::new(), buffers, logits }
+}
+
+/// Largest difference over the largest of the reference, and where it is.
+#[track_caller]
+fn close(got: &[f32], want: &[f64], tolerance: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    let top = want.iter().fold(0.0f64, |a, b| a.max(b.abs())).max(1e-30);
+    let (mut worst, mut at) = (0.0, 0);
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        let d = (f64::from(*g) - w).abs() / top;
+        // NaN is worse than anything.
+        if d > worst || d.is_nan() {
+            (worst, at) = (d, i);
+        }
+    }
+    assert!(worst <= tolerance, "{what}: {worst:.2e} at {at}: got {}, want {}", got[at], want[at]);
+}
+
+const NOWHERE: BufId = BufId(99);
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+fn silu(x: f64) -> f64 {
+    x * sigmoid(x)
+}
+
+/// The prologues, `[rows, in_dim]` in f64. `x` is `[rows, width]`.
+fn reference_input(input: &Input, x: &[f32], width: usize, in_dim: usize, norm: &[f32]) -> Vec<f64> {
+    let mut out = Vec::new();
+    for row in x.chunks(width) {
+        let at = |i: usize| f64::from(row[i]);
+        match input {
+            Input::Plain(c) => out.extend((0..in_dim).map(|i| at(c.at + i))),
+            Input::RmsNorm { x: c, eps, .. } => {
+                let square: f64 = (0..in_dim).map(|i| at(c.at + i).powi(2)).sum();
+                let scale = (square / in_dim as f64 + f64::from(*eps)).sqrt().recip();
+                out.extend((0..in_dim).map(|i| at(c.at + i) * scale * f64::from(norm[i])));
+            }
+            Input::SwiGlu(c) => out.extend((0..in_dim).map(|i| silu(at(c.at + i)) * at(c.at + in_dim + i))),
+            Input::HeadNorm { x: c, head_dim, weight, eps, gate } => {
+                for i in 0..in_dim {
+                    let head = i / head_dim * head_dim;
+                    let mut v = at(c.at + i);
+                    if weight.is_some() {
+                        let square: f64 = (0..*head_dim).map(|j| at(c.at + head + j).powi(2)).sum();
+                        v *= (square / *head_dim as f64 + f64::from(*eps)).sqrt().recip();
+                        v *= f64::from(norm[i % head_dim]);
+                    }
+                    if let Some((g, a)) = gate {
+                        v *= if *a == Activation::Silu { silu(at(g.at + i)) } else { sigmoid(at(g.at + i)) };
+                    }
+                    out.push(v);
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Added to a form of [`check_linear`]: kernels with cooperative matrices, emulated.
+const COOPERATIVE: usize = 7;
+
+/// One product, with everything that can be fused to it, as prefill and as decode.
+fn check_linear(gpu: &Gpu, dtype: DType, in_dim: usize, out_dim: usize, rows: usize, form: usize) {
+    let mut random = Random::new((in_dim * 31 + out_dim * 7 + rows) as u64);
+    let (x_at, extra) = if form.is_multiple_of(2) { (0, 0) } else { (4, 7) };
+    let width = x_at + 2 * in_dim + extra;
+    let x = random.normals(rows * width);
+    let w: Vec<f32> = random.normals(out_dim * in_dim).iter().map(|v| v / (in_dim as f32).sqrt()).collect();
+    let norm: Vec<f32> = random.normals(in_dim).iter().map(|v| 1.0 + 0.2 * v).collect();
+    let bias = random.normals(out_dim);
+    let residual = random.normals(rows * out_dim);
+    let (w, w_stored) = matrix(&w, out_dim, in_dim, dtype);
+    let (xb, ob) = (BufId(0), BufId(1));
+    let cols = |at: usize| Cols { buf: xb, width, at };
+    let head_dim = if in_dim.is_multiple_of(20) { 20 } else { in_dim / 3 };
+    let input = match form {
+        0 | COOPERATIVE.. => Input::Plain(cols(x_at)),
+        1 | 2 => Input::RmsNorm { x: cols(x_at), weight: WeightId(1), eps: 1e-6 },
+        3 => Input::SwiGlu(cols(x_at)),
+        _ if !in_dim.is_multiple_of(head_dim) => return,
+        4 => Input::HeadNorm {
+            x: cols(0),
+            head_dim,
+            weight: Some(WeightId(1)),
+            eps: 1e-5,
+            gate: Some((cols(in_dim), Activation::Silu)),
+        },
+        5 => Input::HeadNorm {
+            x: cols(x_at),
+            head_dim,
+            weight: None,
+            eps: 1e-5,
+            gate: Some((cols(x_at + in_dim), Activation::Sigmoid)),
+        },
+        _ => Input::HeadNorm { x: cols(0), head_dim, weight: Some(WeightId(1)), eps: 1e-5, gate: None },
+    };
+    let normed = reference_input(&input, &x, width, in_dim, &norm);
+    let (add, with_bias) = (form.is_multiple_of(2), form.is_multiple_of(3));
+    let mut want = Vec::new();
+    for r in 0..rows {
+        for o in 0..out_dim {
+            let dot = (0..in_dim).map(|i| normed[r * in_dim + i] * f64::from(w_stored[o * in_dim + i]));
+            let mut sum: f64 = dot.sum();
+            sum += if with_bias { f64::from(bias[o]) } else { 0.0 };
+            sum += if add { f64::from(residual[r * out_dim + o]) } else { 0.0 };
+            want.push(sum);
+        }
+    }
+    let op = Op::Linear(Linear {
+        input,
+        weight: WeightId(0),
+        bias: with_bias.then_some(WeightId(2)),
+        in_dim,
+        out_dim,
+        out: ob,
+        add,
+        last_only: false,
+    });
+    let weights = [w, Weight::Vector(norm), Weight::Vector(bias)];
+    let all = if form < COOPERATIVE {
+        stages(gpu, 64, &weights, &[]).into_iter().map(|(name, stage)| (name, stage, 3e-6)).collect()
+    } else {
+        // Halves: inputs are rounded to f16, errors of up to 2^-11 each.
+        let make = |half| cooperative(gpu, &weights, &[], half);
+        vec![("cooperative matrices", make(false), 3e-6), ("cooperative matrices, halves", make(true), 2e-3)]
+    };
+    for (kernels, mut stage, tolerance) in all {
+        for kind in [PlanKind::Prefill, PlanKind::Decode] {
+            if kind == PlanKind::Decode && rows > 64 {
+                continue;
+            }
+            let buffers = vec![buffer("x", width, rows), buffer("out", out_dim, rows)];
+            let plan = plan(kind, rows, vec![op.clone()], buffers, NOWHERE);
+            let tokens = vec![1; rows];
+            let run = Trace { slots: &[1], tokens: &tokens, given: &[(xb, &x), (ob, &residual)], wanted: &[ob] };
+            let got = gpu.wait(stage.trace(&plan, &run)).unwrap();
+            let what = format!("{dtype:?} {in_dim}→{out_dim}, {rows} rows, form {form}, {kind:?}, {kernels}");
+            close(&got[0], &want, tolerance, &what);
+        }
+    }
+}
+
+#[test]
+fn products_in_every_shape_and_type() {
+    for gpu in devices::both() {
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
+            for (in_dim, out_dim) in [(4, 5), (60, 12), (384, 100), (1000, 33)] {
+                for rows in [1, 3, 16, 17, 65] {
+                    check_linear(gpu, dtype, in_dim, out_dim, rows, (in_dim + rows) % 7);
+                }
+            }
+        }
+        for form in 0..7 {
+            for rows in [2, 8, 64] {
+                check_linear(gpu, DType::Bf16, 60, 70, rows, form);
+                check_linear(gpu, DType::F32, 42, 9, rows, form);
+            }
+        }
+    }
+}
+
+/// Several tiles, whole and ragged, with and without bias and residual.
+#[test]
+fn products_with_cooperative_matrices() {
+    let gpu = devices::best();
+    if !gpu.caps().f16 {
+        skip::skip("products_with_cooperative_matrices", "no f16");
+        return;
+    }
+    for (in_dim, out_dim, rows, form) in [(48, 64, 40, 0), (64, 128, 64, 1), (40, 72, 64, 2), (128, 96, 130, 5)] {
+        check_linear(gpu, DType::F16, in_dim, out_dim, rows, COOPERATIVE + form);
+        check_linear(gpu, DType::Bf16, in_dim, out_dim, rows, COOPERATIVE + form);
+    }
+    let lines = gpu.kernels();
+    let coop = lines.lines().filter(|l| l.starts_with("linear/coop") && l.contains(" EMULATE"));
+    let (split, half): (Vec<_>, Vec<_>) = coop.partition(|l| l.contains(" SPLIT"));
+    // Other tests of this process may have used others of them.
+    assert!(split.len() >= 8 && half.len() >= 8, "{split:?} {half:?}");
+}
+
+#[test]
+fn embedding_takes_stored_rows_and_clamps_nothing_else() {
+    for gpu in devices::both() {
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
+            let (vocab, width, rows) = (4096, 60, 17);
+            let mut random = Random::new(3);
+            let (table, stored) = matrix(&random.normals(vocab * width), vocab, width, dtype);
+            let tokens: Vec<u32> = (0..rows).map(|i| if i == 0 { 4095 } else { random.below(vocab) as u32 }).collect();
+            let (_, mut stage) = stages(gpu, vocab, &[table], &[]).remove(0);
+            let op = Op::Embed(Embed { table: WeightId(0), width, out: BufId(0) });
+            let buffers = vec![buffer("x", width, 64)];
+            let plan = plan(PlanKind::Prefill, 64, vec![op], buffers, NOWHERE);
+            let run = Trace { slots: &[2], tokens: &tokens, given: &[], wanted: &[BufId(0)] };
+            let got = gpu.wait(stage.trace(&plan, &run)).unwrap();
+            for (r, token) in tokens.iter().enumerate() {
+                let want = &stored[*token as usize * width..][..width];
+                assert_eq!(&got[0][r * width..][..width], want, "{dtype:?} row {r}");
+            }
+        }
+    }
+}
