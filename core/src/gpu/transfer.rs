@@ -1,7 +1,5 @@
 //! Memory of a device: making buffers and textures, writing to them and reading them back.
 
-use std::future::Future;
-
 use super::buffer::{GpuBuffer, GpuTexture};
 use super::device::Gpu;
 use crate::error::{Error, Result};
