@@ -104,6 +104,8 @@ files! {
         SoftwareScan = "delta/software/scan",
         /// Matrix times a few rows, for GPUs.
         Gemv = "linear/gemv",
+        /// Matrix times the rows of a decode of many sessions, with the sums of `Gemv`.
+        Panel = "linear/panel",
         /// Matrix times many rows in workgroup tiles, for GPUs.
         Gemm = "linear/gemm",
         /// Matrix times many rows with cooperative matrices: f16 operands, f32 sums.

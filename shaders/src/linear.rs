@@ -182,6 +182,65 @@ pub fn gemv(product: &Product, tile: GemvTile) -> Variant {
     v.with("BLOCK", tile.rows.min(1 << fit.ilog2()))
 }
 
+/// How a product with the rows of a decode of many sessions is spread over lanes.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct PanelTile {
+    /// Lanes a workgroup.
+    pub workgroup: u32,
+    /// Lanes that share an output: a power of two, at least 8. The same as [`GemvTile::team`], or the sums differ.
+    pub team: u32,
+    /// Rows a team: a multiple of team / 8.
+    pub rows: u32,
+    /// Teams with the same weights.
+    pub sets: u32,
+    /// Steps of the input in workgroup memory at a time, 1 or 2.
+    pub slabs: u32,
+    /// As [`GemvTile::paired`].
+    pub paired: bool,
+    /// The size that every subgroup has, a multiple of `team`.
+    pub subgroup: u32,
+}
+
+impl PanelTile {
+    /// Weight rows a team.
+    pub const WEIGHT_ROWS: u32 = 8;
+
+    /// Rows a workgroup.
+    pub const fn group_rows(self) -> u32 {
+        self.rows * self.sets
+    }
+    /// Outputs a workgroup.
+    pub const fn group_outputs(self) -> u32 {
+        self.workgroup / self.team / self.sets * self.outputs()
+    }
+    /// Bytes of workgroup memory.
+    pub const fn bytes(self) -> u32 {
+        32 * self.slabs * self.group_rows() * self.team + 4 * self.group_rows()
+    }
+    const fn outputs(self) -> u32 {
+        if self.paired { Self::WEIGHT_ROWS / 2 } else { Self::WEIGHT_ROWS }
+    }
+}
+
+/// `linear/panel`, plain or normed input, aligned and without tail: the buffers of [`gemv`].
+/// Groups (⌈outputs of all / tile.group_outputs()⌉, rows / tile.group_rows()).
+pub fn panel(product: &Product, tile: PanelTile) -> Variant {
+    let features = Features { subgroups: true, ..Features::default() };
+    product
+        .variant(Kernel::Panel)
+        .with("WG", tile.workgroup)
+        .with("TEAM", tile.team)
+        .with("SUBGROUP", tile.subgroup)
+        .with("R", tile.rows)
+        .with("SETS", tile.sets)
+        .with("OUTS", tile.outputs())
+        .with("PASSES", tile.group_rows().div_ceil(tile.workgroup / tile.team))
+        .with("SLABS", tile.slabs)
+        .with("EIGHT", PanelTile::WEIGHT_ROWS)
+        .flag("PAIRED", tile.paired)
+        .features(features)
+}
+
 /// Tile of a product of many rows.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub struct GemmTile {

@@ -2,8 +2,8 @@
 
 use bytemuck::bytes_of;
 use deltanet_shaders::linear::{
-    COOP_LARGE, COOP_SMALL, CoopTile, Destination, Gate, GemmTile, GemvTile, Product, Prologue, SOLO_WORKGROUP,
-    SWIGLU_WORKGROUP, SoloTile, gemm, gemm_coop, gemv, head_norm, rms, solo, swiglu,
+    COOP_LARGE, COOP_SMALL, CoopTile, Destination, Gate, GemmTile, GemvTile, PanelTile, Product, Prologue,
+    SOLO_WORKGROUP, SWIGLU_WORKGROUP, SoloTile, gemm, gemm_coop, gemv, head_norm, panel, rms, solo, swiglu,
 };
 use deltanet_shaders::params::{
     ConvOutParams, HeadNormParams, InputParams, LinearParams, OutputParams, RmsParams, SwiGluParams,
@@ -71,7 +71,9 @@ impl Lower<'_> {
             if paired {
                 self.fused.gated = Some(op.out);
             }
-            self.gemv(&matrix, &source, &target, rows, one, paired);
+            if one || !self.panel(&matrix, &source, &target, rows, paired) {
+                self.gemv(&matrix, &source, &target, rows, one, paired);
+            }
             return Ok(());
         }
         // A norm of its own picks the last row, and leaves one.
@@ -295,6 +297,20 @@ impl Lower<'_> {
         }
     }
 
+    /// A decode of many sessions: the same sums as one row's, and weights that are read once for more rows.
+    fn panel(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32, paired: bool) -> bool {
+        let product = Self::product(matrix, source, target, false);
+        let parts = self.parts(matrix, source, target, &product);
+        let tile = panel_tile(&product, source.params.groups, rows, paired, self.caps);
+        let Some(tile) = tile else { return false };
+        for (params, buffers) in parts {
+            let outputs = if paired { params.output.out_dim / 2 } else { params.output.out_dim };
+            let groups = [outputs.div_ceil(tile.group_outputs()), rows / tile.group_rows(), 1];
+            self.push(panel(&product, tile), bytes_of(&params), buffers, groups);
+        }
+        true
+    }
+
     fn gemm(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32) {
         let product = Self::product(matrix, source, target, false);
         let plain = product.aligned && !product.tail && !product.reads_table();
@@ -378,12 +394,32 @@ fn coop_tile(rows: u32, out_dim: u32, split: bool, workgroup_bytes: u32) -> Coop
     if tiles >= 96 && COOP_LARGE.bytes(split) <= workgroup_bytes { COOP_LARGE } else { COOP_SMALL }
 }
 
-/// The team depends on the matrix and the device alone: a row's result must not depend on how many rows there are.
-fn gemv_tile(groups: u32, outputs: u32, rows: u32, paired: bool, caps: &Caps) -> GemvTile {
-    // About three loads a lane hide their latency; fewer lanes make the sum at the end cheaper.
+/// Lanes that share an output, and the size of a subgroup (0: they meet in workgroup memory). It depends on the matrix
+/// and the device alone: a row's result must not depend on how many rows there are.
+fn team(groups: u32, caps: &Caps) -> (u32, u32) {
     let subgroup = if caps.subgroup_size.is_power_of_two() && caps.subgroup_size >= 4 { caps.subgroup_size } else { 0 };
     let most = if subgroup > 0 { subgroup.min(32) } else { 32 };
-    let team = (groups / 3).next_power_of_two().clamp(4, most);
+    // About three loads a lane hide their latency; fewer lanes make the sum at the end cheaper.
+    ((groups / 3).next_power_of_two().clamp(4, most), subgroup)
+}
+
+/// Rows from which on a decode's products go through `linear/panel`.
+const PANEL_ROWS: u32 = 16;
+
+/// `None` where that kernel does not do what is to be done.
+fn panel_tile(product: &Product, groups: u32, rows: u32, paired: bool, caps: &Caps) -> Option<PanelTile> {
+    let (team, subgroup) = team(groups, caps);
+    let simple = matches!(product.prologue, Prologue::Plain | Prologue::Rms) && product.aligned && !product.tail;
+    if subgroup == 0 || team < 8 || !simple || rows < PANEL_ROWS || product.last {
+        return None;
+    }
+    let tile = PanelTile { workgroup: 128.max(subgroup), team, rows: 8, sets: 1, slabs: 2, paired, subgroup };
+    let fits = |tile: &PanelTile| tile.bytes() <= caps.workgroup_bytes && rows.is_multiple_of(tile.group_rows());
+    [tile, PanelTile { slabs: 1, ..tile }].into_iter().find(fits)
+}
+
+fn gemv_tile(groups: u32, outputs: u32, rows: u32, paired: bool, caps: &Caps) -> GemvTile {
+    let (team, subgroup) = team(groups, caps);
     let outputs = match if paired { 2 * outputs } else { outputs } {
         0..2048 => 1,
         2048..8192 => 2,

@@ -3,8 +3,8 @@
 use super::{Needs, Shipped};
 use crate::delta::Decay;
 use crate::linear::{
-    COOP_LARGE, COOP_SMALL, Destination, Element, Gate, GemmTile, GemvTile, Product, Prologue, SoloTile, begin,
-    copy_slots, embed, gemm, gemm_coop, gemv, head_norm, rms, solo, swiglu,
+    COOP_LARGE, COOP_SMALL, Destination, Element, Gate, GemmTile, GemvTile, PanelTile, Product, Prologue, SoloTile,
+    begin, copy_slots, embed, gemm, gemm_coop, gemv, head_norm, panel, rms, solo, swiglu,
 };
 use crate::mixer::{MixerForm, StepOutput, StepTile, conv_tail, prep, solo_step, step};
 use crate::params::{
@@ -90,6 +90,16 @@ fn products(all: &mut Vec<Shipped>) {
                                 subgroup,
                             };
                             add::<LinearParams>(all, gemv(&product, tile));
+                        }
+                    }
+                    if matches!(prologue, Prologue::Plain | Prologue::Rms) && aligned && !tail && !product.last {
+                        for (team, rows, slabs) in [(32, 8, 2), (16, 8, 1), (8, 4, 1)] {
+                            let paired = destination == Destination::Rows && team > 8;
+                            let (sets, subgroup) = (32 / team, team.max(16));
+                            let tile = PanelTile { workgroup: 128, team, rows, sets, slabs, paired, subgroup };
+                            let bytes = Needs { workgroup_bytes: tile.bytes(), ..Needs::WEBGPU_DEFAULT };
+                            let variant = panel(&product, tile);
+                            all.push(Shipped::base(variant).params::<LinearParams>().needs(bytes));
                         }
                     }
                     let convolves = matches!(destination, Destination::Convolution(_));

@@ -45,12 +45,40 @@ fn eight(w: vec4<u32>) -> Eight {
 }
 #endif
 
-// Elements 8g .. 8g+7 of a row, each row of `groups` eights, as f32.
-fn weight8(row: u32, groups: u32, g: u32) -> Eight {
+// Elements 8g .. 8g+7 of a row, each row of `groups` eights, as they are stored: for kernels that ask for them early.
+// `lower4` and `upper4` are its halves as f32.
 #ifdef W_F32
+fn stored8(row: u32, groups: u32, g: u32) -> Eight {
     let a = words4(row, 2u * groups, 2u * g);
     let b = words4(row, 2u * groups, 2u * g + 1u);
     return Eight(bitcast<vec4<f32>>(a), bitcast<vec4<f32>>(b));
+}
+
+fn lower4(w: Eight) -> vec4<f32> {
+    return w.lo;
+}
+
+fn upper4(w: Eight) -> vec4<f32> {
+    return w.hi;
+}
+#else
+fn stored8(row: u32, groups: u32, g: u32) -> vec4<u32> {
+    return words4(row, groups, g);
+}
+
+fn lower4(w: vec4<u32>) -> vec4<f32> {
+    return eight(w).lo;
+}
+
+fn upper4(w: vec4<u32>) -> vec4<f32> {
+    return eight(w).hi;
+}
+#endif
+
+// The same as f32.
+fn weight8(row: u32, groups: u32, g: u32) -> Eight {
+#ifdef W_F32
+    return stored8(row, groups, g);
 #else
     return eight(words4(row, groups, g));
 #endif

@@ -240,3 +240,70 @@ fn embedding_takes_stored_rows_and_clamps_nothing_else() {
         }
     }
 }
+
+/// One row of a decode has the same bits as many: a session that is replayed alone must draw the same tokens.
+#[test]
+fn a_row_of_a_decode_does_not_depend_on_its_company() {
+    let gpu = devices::best();
+    for (dtype, in_dim, out_dim, form) in
+        [(DType::Bf16, 384, 120, 0), (DType::F16, 200, 128, 1), (DType::F32, 136, 48, 2)]
+    {
+        let rows = 64;
+        let mut random = Random::new(in_dim as u64);
+        let x = random.normals(rows * in_dim);
+        let residual = random.normals(rows * out_dim);
+        let (w, _) = matrix(&random.normals(2 * out_dim * in_dim), 2 * out_dim, in_dim, dtype);
+        let (down, _) = matrix(&random.normals(out_dim * out_dim), out_dim, out_dim, dtype);
+        let weights = [w, Weight::Vector(random.normals(in_dim)), Weight::Vector(random.normals(2 * out_dim)), down];
+        let cols = |buf: usize, width: usize| Cols { buf: BufId(buf), width, at: 0 };
+        let x_cols = cols(0, in_dim);
+        // A product and its SwiGLU; with a bias it cannot be one kernel's.
+        let ops = vec![
+            Op::Linear(Linear {
+                input: match form {
+                    0 => Input::Plain(x_cols),
+                    _ => Input::RmsNorm { x: x_cols, weight: WeightId(1), eps: 1e-6 },
+                },
+                weight: WeightId(0),
+                bias: (form == 2).then_some(WeightId(2)),
+                in_dim,
+                out_dim: 2 * out_dim,
+                out: BufId(1),
+                add: false,
+                last_only: false,
+            }),
+            Op::Linear(Linear {
+                input: Input::SwiGlu(cols(1, 2 * out_dim)),
+                weight: WeightId(3),
+                bias: None,
+                in_dim: out_dim,
+                out_dim,
+                out: BufId(2),
+                add: true,
+                last_only: false,
+            }),
+        ];
+        for (kernels, mut stage) in stages(gpu, 64, &weights, &[]) {
+            let mut run = |rows: usize, first: usize| {
+                let buffers =
+                    vec![buffer("x", in_dim, rows), buffer("wide", 2 * out_dim, rows), buffer("out", out_dim, rows)];
+                let plan = plan(PlanKind::Decode, rows, ops.clone(), buffers, NOWHERE);
+                let x = &x[first * in_dim..][..rows * in_dim];
+                let residual = &residual[first * out_dim..][..rows * out_dim];
+                let tokens = vec![1; rows];
+                let given = [(BufId(0), x), (BufId(2), residual)];
+                let trace = Trace { slots: &[1], tokens: &tokens, given: &given, wanted: &[BufId(2)] };
+                gpu.wait(stage.trace(&plan, &trace)).unwrap().remove(0)
+            };
+            let many = run(rows, 0);
+            for (count, first) in [(1, 5), (2, 30), (16, 16)] {
+                let few: Vec<u32> = run(count, first).iter().map(|v| v.to_bits()).collect();
+                let same: Vec<u32> = many[first * out_dim..][..count * out_dim].iter().map(|v| v.to_bits()).collect();
+                assert_eq!(few, same, "{dtype:?} {in_dim}→{out_dim}, form {form}, {count} from {first}, {kernels}");
+            }
+        }
+    }
+    let kernels = devices::best().kernels();
+    let panels: Vec<_> = kernels.lines().filter(|l| l.starts_with("linear/panel")).collect();
+    assert!(panels.len() >= 4, "{panels:?}");
+}
