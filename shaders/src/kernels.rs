@@ -1,13 +1,19 @@
 //! The kernels: one WGSL file each, under `wgsl/`.
 
-/// The text of a file of `wgsl/`. Browsers have no cooperative matrices, and every byte of a page is on its way to
-/// somebody: there, what has `coop` in its path is empty.
+/// The text of a file of `wgsl/`: natively as it stands. Every byte of a page is on its way to somebody, so there it is
+/// bare, and what has `coop` in its path is empty, since browsers have no cooperative matrices.
 macro_rules! text {
     ($path:literal) => {{
-        const TEXT: &str = if cfg!(target_family = "wasm") && cooperative($path) {
-            ""
+        const WHOLE: &str = include_str!(concat!("../wgsl/", $path, ".wgsl"));
+        const TEXT: &str = if cfg!(target_family = "wasm") {
+            const SOURCE: &str = if cfg!(not(target_family = "wasm")) || cooperative($path) { "" } else { WHOLE };
+            const BARE: [u8; bare::<0>(SOURCE).1] = bare(SOURCE).0;
+            match std::str::from_utf8(&BARE) {
+                Ok(text) => text,
+                Err(_) => unreachable!(),
+            }
         } else {
-            include_str!(concat!("../wgsl/", $path, ".wgsl"))
+            WHOLE
         };
         TEXT
     }};
@@ -54,6 +60,43 @@ const fn cooperative(path: &str) -> bool {
         i += 1;
     }
     false
+}
+
+/// A text without comments, indentation and empty lines: its first `N` bytes, and how many there are.
+const fn bare<const N: usize>(text: &str) -> ([u8; N], usize) {
+    let b = text.as_bytes();
+    let (mut out, mut len, mut i) = ([0; N], 0, 0);
+    while i < b.len() {
+        while i < b.len() && b[i] == b' ' {
+            i += 1;
+        }
+        let start = i;
+        // One past the last byte of the line that is neither a space nor part of a comment.
+        let mut end = i;
+        let mut comment = false;
+        while i < b.len() && b[i] != b'\n' {
+            comment = comment || (b[i] == b'/' && i + 1 < b.len() && b[i + 1] == b'/');
+            if !comment && b[i] != b' ' && b[i] != b'\r' {
+                end = i + 1;
+            }
+            i += 1;
+        }
+        i += 1;
+        let mut k = start;
+        while k < end {
+            if len < N {
+                out[len] = b[k];
+            }
+            (k, len) = (k + 1, len + 1);
+        }
+        if end > start {
+            if len < N {
+                out[len] = b'\n';
+            }
+            len += 1;
+        }
+    }
+    (out, len)
 }
 
 files! {
@@ -162,5 +205,31 @@ files! {
         "linear/input",
         "linear/output",
         "linear/ends",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_texts() {
+        const TEXT: &str = "// What it is.\n\n#ifdef A\n    let a = b / c; // é\n#endif\r\n  // Or not.\n}";
+        const BARE: [u8; bare::<0>(TEXT).1] = bare(TEXT).0;
+        assert_eq!(std::str::from_utf8(&BARE), Ok("#ifdef A\nlet a = b / c;\n#endif\n}\n"));
+    }
+
+    /// What browsers get is the same program: without comments and indentation, nothing is left to tell them apart.
+    #[test]
+    fn a_bare_text_is_the_same_program() {
+        for path in Kernel::ALL.iter().map(|k| k.path()).chain(SHARED.iter().copied()) {
+            let text = file(path).unwrap();
+            let (bytes, len) = bare::<0x10000>(text);
+            let got = std::str::from_utf8(&bytes[..len]).unwrap();
+            let code = |line: &str| line.split("//").next().unwrap_or_default().trim().to_string();
+            let want: Vec<String> = text.lines().map(code).filter(|l| !l.is_empty()).collect();
+            assert_eq!(got.lines().collect::<Vec<_>>(), want, "{path}");
+            assert!(!text.contains("/*"), "{path}: a comment that is not one of a line");
+        }
     }
 }

@@ -132,7 +132,9 @@ impl Product {
             .flag("LAST", self.last)
             .flag("TABLE", self.reads_table());
         match self.destination {
-            Destination::Convolution(taps) => v.with("TAPS", taps).flag("CONV_OUT", true),
+            Destination::Convolution(taps) => {
+                v.with("TAPS", taps).with("PAST", taps.saturating_sub(1)).flag("CONV_OUT", true)
+            }
             _ => v,
         }
     }
@@ -366,16 +368,31 @@ pub fn copy_slots() -> Variant {
     Variant::new(Kernel::CopySlots).with("WG", COPY_WORKGROUP)
 }
 
-/// `norm/rms`: x, norm, row table (`last`), out. Groups (rows), or with `alone` (⌈rows / 8⌉).
-pub fn rms(alone: bool, last: bool) -> Variant {
-    let workgroup = if alone { SOLO_WORKGROUP } else { 128 };
-    Variant::new(Kernel::RmsNorm).with("WG", workgroup).flag("SOLO", alone).flag("LAST", last)
+/// The most elements a round of the loops over `width` of them, of an invocation that works alone: a divisor, if 8 is
+/// one; at least `least`.
+fn step(width: u32, least: u32) -> u32 {
+    [32, 16, 8, 4].into_iter().find(|s| *s > least && width.is_multiple_of(*s)).unwrap_or(least)
 }
 
-/// `norm/head`: x, norm, gate, out; those that there are. Groups (rows, heads), or with `alone` (⌈rows · heads / 8⌉).
-pub fn head_norm(alone: bool, norm: bool, gate: Gate) -> Variant {
+/// `norm/rms` over `width` elements: x, norm, row table (`last`), out. Groups (rows), or with `alone` (⌈rows / 8⌉).
+pub fn rms(alone: bool, last: bool, width: u32) -> Variant {
+    let workgroup = if alone { SOLO_WORKGROUP } else { 128 };
+    let v = Variant::new(Kernel::RmsNorm).with("WG", workgroup).flag("SOLO", alone).flag("LAST", last);
+    let step = step(width, 8);
+    if alone { v.with("STEP", step).with("EIGHTS", step / 8) } else { v }
+}
+
+/// `norm/head` over heads of `dim`: x, norm, gate, out; those that there are. Groups (rows, heads), or with `alone`
+/// (⌈rows · heads / 8⌉).
+pub fn head_norm(alone: bool, norm: bool, gate: Gate, dim: u32) -> Variant {
     let workgroup = if alone { SOLO_WORKGROUP } else { 64 };
-    gate.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup).flag("SOLO", alone).flag("HEAD_NORM", norm))
+    let v = gate.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup).flag("SOLO", alone).flag("HEAD_NORM", norm));
+    let step = step(dim, 1);
+    match step {
+        _ if !alone => v,
+        1 => v.with("STEP", 1),
+        _ => v.with("STEP", step).with("FOURS", step / 4),
+    }
 }
 
 /// Invocations a workgroup of kernels that work alone, on software adapters: one vector of a CPU.

@@ -53,6 +53,7 @@ export function serve(port) {
   let next = 1;
   const models = new Map();
   const sessions = new Map();
+  const endings = new Map();
   const easels = new Map();
   const loads = new Map();
   const runs = new Map();
@@ -83,8 +84,7 @@ export function serve(port) {
       try {
         return await attempt();
       } catch (error) {
-        if (!(await isLost(error))) throw error;
-        await recover(session.model);
+        if (!(await mended(session.model, error))) throw error;
         return attempt();
       }
     });
@@ -106,13 +106,15 @@ export function serve(port) {
     });
   }
 
-  async function isLost(error) {
-    if (error?.code === "device-lost") return true;
-    if (error?.code !== "gpu" && error?.code !== "out-of-memory") return false;
+  /** After an error: whether the same may be tried again, on a device that has been opened since. */
+  async function mended(model, error) {
+    if (!["device-lost", "gpu", "out-of-memory"].includes(error?.code)) return false;
+    const bad = () => model.recovery || model.raw.isLost();
     // The news of a loss may come a moment after the call that failed by it.
-    const engine = await ready();
-    for (let i = 0; i < 10 && !engine.isLost(); i++) await new Promise((resolve) => setTimeout(resolve, 50));
-    return engine.isLost();
+    for (let i = 0; error.code !== "device-lost" && !bad() && i < 10; i++) await new Promise((resolve) => setTimeout(resolve, 50));
+    if (!bad()) return error.code === "device-lost";
+    await recover(model);
+    return true;
   }
 
   /** Opens a device anew and feeds every session of the model its tokens again. */
@@ -120,7 +122,7 @@ export function serve(port) {
     model.recovery ??= (async () => {
       tell("lost", { model: model.id });
       // What is under way fails as well; only then are the sessions here.
-      await Promise.all([...model.sessions].map((id) => sessions.get(id).active));
+      await Promise.all([...model.sessions].map((id) => sessions.get(id)).flatMap((s) => [s.active, s.drawing]));
       await model.raw.reopen();
       for (const id of model.sessions) {
         const session = sessions.get(id);
@@ -248,20 +250,8 @@ export function serve(port) {
     /** Frees a session, and its model with the last one. Returns the GPU bytes that are left. */
     async dispose({ session: id }) {
       const session = sessions.get(id);
-      if (session) {
-        for (const [run, state] of runs) if (state.session === id) methods.stop({ run });
-        await session.queue;
-        sessions.delete(id);
-        session.painter.free();
-        session.raw.free();
-        session.model.sessions.delete(id);
-        if (session.model.sessions.size === 0) {
-          models.delete(session.model.id);
-          session.model.raw.free();
-          // What was drawn last holds on to buffers of the model.
-          for (const easel of easels.values()) easel.raw?.clear();
-        }
-      }
+      if (session && !endings.has(id)) endings.set(id, end(session).finally(() => endings.delete(id)));
+      await endings.get(id);
       return (await ready()).liveBytes();
     },
 
@@ -275,7 +265,12 @@ export function serve(port) {
     async show({ easel: id, session, width, height, options }) {
       const easel = get(easels, id, "view");
       Object.assign(easel, { session, width, height, options });
-      await draw(easel);
+      try {
+        await draw(easel);
+      } catch (error) {
+        if (!(await mended(get(sessions, session, "session").model, error))) throw error;
+        await draw(easel);
+      }
     },
     detach({ easel: id }) {
       easels.get(id)?.raw?.free();
@@ -303,6 +298,22 @@ export function serve(port) {
     forget: ({ key }) => store.remove(key),
   };
 
+  /** Frees a session once it is idle. */
+  async function end({ id, model, queue }) {
+    for (const [run, state] of runs) if (state.session === id) methods.stop({ run });
+    await queue;
+    const session = sessions.get(id);
+    sessions.delete(id);
+    model.sessions.delete(id);
+    await session.drawing;
+    session.painter.free();
+    session.raw.free();
+    if (model.sessions.size > 0 || !models.delete(model.id)) return;
+    model.raw.free();
+    // What was drawn last holds on to buffers of the model.
+    for (const easel of easels.values()) easel.raw?.clear();
+  }
+
   async function redraw(session) {
     for (const easel of easels.values()) {
       if (easel.session === session) await draw(easel);
@@ -322,7 +333,10 @@ export function serve(port) {
       easel.raw.draw(session.painter, width, height, options);
     } else {
       easel.context ??= canvas.getContext("2d");
-      const pixels = await session.painter.pixels(width, height, options);
+      const work = session.painter.pixels(width, height, options);
+      // A painter must not go while it works.
+      session.drawing = Promise.allSettled([session.drawing, work]).then(() => {});
+      const pixels = await work;
       easel.context?.putImageData(new ImageData(new Uint8ClampedArray(pixels), width, height), 0, 0);
     }
   }

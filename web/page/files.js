@@ -18,6 +18,8 @@ $("open-file").onchange = ({ target }) => {
   if (file) openStory(file);
 };
 const openStory = (file) => guarded(async () => {
+  // Dropped where there is no model yet, or while it writes.
+  if (!app.session || app.run) return;
   if (story.length > 0) await keepPlace(story.length);
   const tokens = await app.session.restore(file);
   const texts = app.session.info.hasTokenizer ? await app.session.pieces(tokens) : [];

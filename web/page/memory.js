@@ -221,8 +221,9 @@ export class Memory {
       draw("text", { class: "o", x: right, y: y(ours(most)) - 7, "text-anchor": "end" }, "this memory"),
     ];
     if (tokens > 0) {
+      // Below the words.
+      parts.unshift(draw("path", { class: "now", d: `M${x(tokens)} ${up}V${down}` }));
       parts.push(
-        draw("path", { class: "now", d: `M${x(tokens)} ${up}V${down}` }),
         draw("circle", { class: "t", cx: x(tokens), cy: y(theirs(tokens)), r: 3.5 }),
         draw("circle", { class: "o", cx: x(tokens), cy: y(ours(tokens)), r: 3.5 }),
       );

@@ -19,6 +19,7 @@ export async function write(prompt, options = settings.next()) {
       const words = app.session.info.hasTokenizer ? prompt : prompt.trim().split(/\s+/).map(Number);
       const { tokens, texts } = await app.session.feed(words);
       story.add(tokens, label(tokens, texts), { yours: true });
+      update();
     }
     if (app.run.stopped) return;
     await generate(options);

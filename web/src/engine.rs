@@ -85,13 +85,6 @@ impl Engine {
         }
     }
 
-    /// Whether the GPU has been lost.
-    #[wasm_bindgen(js_name = isLost)]
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.devices.borrow().is_lost()
-    }
-
     /// Takes the GPU away, as a driver's restart would: for tests of what happens then.
     #[wasm_bindgen(js_name = loseDevice)]
     pub fn lose_device(&self) {
@@ -133,7 +126,7 @@ fn stamp(gpu: &deltanet::gpu::Gpu) -> String {
 /// Engine and device in words. Browsers often keep the adapter's name to themselves.
 pub(crate) fn describe(device: &Device) -> String {
     match device {
-        Device::Gpu(gpu) if gpu.info().name.is_empty() => "WebGPU".into(),
+        Device::Gpu(gpu) if gpu.info().name == deltanet::gpu::UNNAMED => "WebGPU".into(),
         Device::Gpu(gpu) => format!("WebGPU on {}", gpu.info().name),
         Device::Cpu { .. } => "the processor, in WebAssembly".into(),
     }

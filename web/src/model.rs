@@ -81,6 +81,13 @@ impl LoadedModel {
         matches!(self.cell.model().device(), Device::Gpu(_))
     }
 
+    /// Whether that GPU was lost: [`LoadedModel::reopen`] is what helps.
+    #[wasm_bindgen(js_name = isLost)]
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self.cell.model().device(), Device::Gpu(gpu) if gpu.is_lost())
+    }
+
     /// Whether that is a program that imitates one: pictures cost much there.
     #[wasm_bindgen(js_name = onSoftware)]
     #[must_use]

@@ -12,6 +12,8 @@ export const UNTRUSTED = "deltanet.test";
 
 const CHROMIUM_FLAGS = [
   "--no-sandbox",
+  // Containers give /dev/shm little room.
+  "--disable-dev-shm-usage",
   `--host-resolver-rules=MAP ${UNTRUSTED} 127.0.0.1`,
   "--disable-quic",
   "--no-first-run",

@@ -30,11 +30,16 @@ export async function test(name, body) {
     console.log(`ok    ${name} (${((performance.now() - start) / 1000).toFixed(1)} s)${note ? `: ${note}` : ""}`);
     return true;
   } catch (error) {
-    counts.failed += 1;
-    const where = String(error.stack).split("\n").filter((line) => line.includes(here) && !line.includes("node_modules"));
-    console.log([`FAIL  ${name}: ${error.message ?? error}`, ...where].join("\n"));
+    fail(name, error);
     return false;
   }
+}
+
+/** Counts and prints what went wrong. */
+export function fail(name, error) {
+  counts.failed += 1;
+  const where = String(error.stack ?? "").split("\n").filter((line) => line.includes(here) && !line.includes("node_modules"));
+  console.log([`FAIL  ${name}: ${error.message ?? error}`, ...where].join("\n"));
 }
 
 /** What a test returns that has called `skip`. */

@@ -81,6 +81,41 @@ export async function packages(name) {
       problems.splice(0);
     });
 
+    await test(`${name}: a picture of a session that ends, and on a device that is lost`, async () => {
+      const result = await page.evaluate(async () => {
+        const { debug, load } = await import("/js/index.js");
+        const options = { device: "gpu", store: false };
+        const first = await load("/golden/checkpoints/fla-gated_deltanet-tiny/", options);
+        const place = async (session) => {
+          const canvas = document.createElement("canvas");
+          document.body.append(canvas);
+          return [canvas, await session.view(canvas, { direct: false })];
+        };
+        const [, early] = await place(first);
+        const shown = early.show({ session: first, width: 640, height: 640 });
+        const left = await Promise.all([first.dispose(), first.dispose(), shown]);
+
+        const session = await load("/golden/checkpoints/fla-gated_deltanet-tiny/", options);
+        await session.feed([1, 2, 3]);
+        const events = [];
+        session.onDevice(({ type }) => events.push(type));
+        const [canvas, view] = await place(session);
+        await debug.loseDevice();
+        await view.show({ session, width: 64, height: 128 });
+        await new Promise((r) => setTimeout(r, 500));
+        const copy = Object.assign(document.createElement("canvas"), { width: 64, height: 128 }).getContext("2d");
+        copy.drawImage(canvas, 0, 0);
+        const shades = new Set(copy.getImageData(0, 0, 64, 128).data).size;
+        await view.detach();
+        return { left: left.slice(0, 2), events, shades, end: await session.dispose() };
+      });
+      assertEqual(result.left, [0, 0], "bytes left");
+      assertEqual(result.events, ["lost", "recovered"], "events");
+      assert(result.shades > 20, `${result.shades} shades`);
+      assertEqual(result.end, 0, "bytes left in the end");
+      problems.splice(0);
+    });
+
     await test(`${name}: a lost device in mid-story`, async () => {
       const want = [...expected["0.ids"].data];
       const length = expected["0.prompt_len"].data[0];

@@ -3,7 +3,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { find, names } from "./browsers.mjs";
-import { finish, site, skip } from "./harness.mjs";
+import { fail, finish, site, skip } from "./harness.mjs";
 import { node } from "./node.mjs";
 import { packages } from "./package.mjs";
 import { pages } from "./page.mjs";
@@ -21,9 +21,18 @@ if (wanted("node")) await node();
 for (const name of names) {
   if (!wanted(name)) continue;
   if (!find(name)) {
-    skip(name, "not installed");
+    // One that was asked for by name must be there.
+    if (words.some((w) => w.startsWith(name))) fail(name, "not installed (`cargo xtask setup` says how to get it)");
+    else skip(name, "not installed");
     continue;
   }
-  for (const suite of [pages, packages, stories, trouble]) await suite(name);
+  for (const suite of [pages, packages, stories, trouble]) {
+    try {
+      await suite(name);
+    } catch (error) {
+      // Outside any test, a browser that does not start for one: the others may still tell something.
+      fail(`${name}: ${suite.name}`, error);
+    }
+  }
 }
 finish();

@@ -93,11 +93,11 @@ export async function stories(name) {
 
     if (existsSync(native)) {
       await test(`${name}: stories go between the page and the native program`, async () => {
-        const rest = execFileSync(native, ["--device", "cpu", "--resume", saved, "--temperature", "0", "--max-tokens", `${want.length - prompt - 8}`, "--json"], { encoding: "utf8" });
+        const rest = execFileSync(native, ["--device", "cpu", "--resume", saved, "--temperature", "0", "--max-tokens", `${want.length - prompt - 8}`, "--json"], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
         const tokens = rest.trim().split("\n").map((l) => JSON.parse(l).token).filter((t) => t !== undefined);
         assertEqual(tokens, want.slice(prompt + 8), "the native program goes on");
         const file = join(scratch, "native.deltanet");
-        execFileSync(native, ["Once upon a time", "--device", "cpu", "--temperature", "0", "--max-tokens", "10", "--save", file]);
+        execFileSync(native, ["Once upon a time", "--device", "cpu", "--temperature", "0", "--max-tokens", "10", "--save", file], { stdio: "ignore" });
         await page.click("#fresh");
         await page.waitForFunction(() => document.getElementById("story").hidden);
         await button(page, "Tell the story");
@@ -153,8 +153,48 @@ export async function stories(name) {
       assert(/^config\.json: hidden_size: expected/.test(detail), detail);
       if (!existsSync(native)) return;
       const { stderr } = spawnSync(native, ["x", "--device", "cpu", "--model", join(scratch, "config")], { encoding: "utf8" });
-      assertEqual(`error: ${detail}`, stderr.trim(), "the native program's words");
+      // There a file has a folder.
+      assertEqual(stderr.trim(), `error: ${join(scratch, "config", detail)}`, "the native program's words");
       problems.splice(0);
+    });
+    await test(`${name}: weights that end too early`, async () => {
+      const cut = join(scratch, "cut");
+      spoilt(cut, {});
+      const weights = join(cut, "model.safetensors");
+      writeFileSync(weights, readFileSync(weights).subarray(0, 20_000_000));
+      await ready(page, `${server.url}?device=cpu&model=scratch/cut/`);
+      assert(/damaged/.test(await message(page)), await message(page));
+      const detail = await page.$eval("#message .detail", (e) => e.textContent);
+      assert(/^model\.safetensors: truncated/.test(detail), detail);
+      await press(page, "Load the demo model");
+      await button(page, "Tell the story");
+      problems.splice(0);
+      return detail;
+    });
+
+    await test(`${name}: a folder that is no model`, async () => {
+      const folder = join(scratch, "letters");
+      mkdirSync(folder);
+      writeFileSync(join(folder, "model.safetensors"), "Dear reader");
+      assertEqual(await ready(page, `${server.url}?device=cpu`), "", "message");
+      await drop(page, name, folder);
+      await page.waitForSelector("#message:not([hidden])");
+      assert(/config\.json: not found/.test(await message(page)), await message(page));
+      await press(page, "Load the demo model");
+      await button(page, "Tell the story");
+      quiet();
+    });
+
+    await test(`${name}: a reload in mid-story`, async () => {
+      await set(page, "maxTokens", 2000);
+      await page.type("#prompt", "Once upon a time");
+      await page.keyboard.press("Enter");
+      await length(page, prompt + 2, ">");
+      assertEqual(await ready(page, `${server.url}?device=cpu`), "", "message");
+      await greedy(16);
+      await tell(page, "Once upon a time");
+      assertEqual(await ids(page), want, "tokens");
+      quiet();
     });
   } finally {
     await close();

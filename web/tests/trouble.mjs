@@ -111,7 +111,7 @@ export async function trouble(name) {
     });
 
     for (const [what, word, change] of [
-      ["too small", /needs|limits/, () => {
+      ["too small", /^the GPU: .* needs /, () => {
         for (const limit of ["maxStorageBufferBindingSize", "maxBufferSize"]) {
           Object.defineProperty(GPUSupportedLimits.prototype, limit, { get: () => 1 << 20 });
         }

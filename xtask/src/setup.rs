@@ -136,7 +136,7 @@ fn needs(scope: Scope) -> Vec<Need> {
             packages: CHROMIUM,
             present: find_program(&["chromium", "chromium-browser", "google-chrome", "chrome"]).is_some()
                 || Path::new("/Applications/Google Chrome.app").exists(),
-            required: false,
+            required: scope.browsers,
         });
     }
     if scope.browsers {
@@ -145,13 +145,13 @@ fn needs(scope: Scope) -> Vec<Need> {
             packages: FIREFOX,
             present: find_program(&["firefox-esr", "firefox"]).is_some()
                 || Path::new("/Applications/Firefox.app").exists(),
-            required: false,
+            required: true,
         });
         list.push(Need {
             what: "Node.js and npm",
             packages: NODE,
             present: find_program(&["node"]).is_some() && find_program(&["npm"]).is_some(),
-            required: false,
+            required: true,
         });
     }
     list

@@ -46,7 +46,7 @@ const SWIFTSHADER: [&str; 3] =
 /// Runs everything; whether nothing failed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let web = !options.no_web;
-    let mut steps = Steps::new(9, options.only.clone());
+    let mut steps = Steps::new(10, options.only.clone());
     let totals = Totals::default();
 
     steps.step("system packages", || {
@@ -136,6 +136,18 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         command.arg(crate::web::npm_folder().join("run.mjs")).arg("node");
         totals.run(&mut command)?;
         Ok(Done::Passed(totals.words()))
+    });
+    steps.step("browsers", || {
+        if !web {
+            return Ok(Done::Skipped("--no-web".into()));
+        }
+        anyhow::ensure!(crate::web::npm_packages(!options.setup.no_setup)?, "Node.js and npm are not installed");
+        let totals = Totals::default();
+        let mut command = Command::new("node");
+        // Named, a browser that is not there is a failure.
+        command.arg(crate::web::npm_folder().join("run.mjs")).args(["chromium", "firefox"]);
+        totals.run(&mut command)?;
+        Ok(Done::Passed(format!("{}; screenshots: tests/artefacts/web", totals.words())))
     });
     steps.step("packages for crates.io", package::check);
 

@@ -13,6 +13,9 @@ use super::pipeline_cache::PipelineCache;
 use super::program::Pipeline;
 use crate::error::{Error, Result};
 
+/// What an adapter is called whose name a browser keeps to itself.
+pub const UNNAMED: &str = "the GPU";
+
 /// What to do about it is different for a browser's reader.
 const NO_ADAPTER: &str = if cfg!(target_family = "wasm") {
     "the browser found no adapter"
@@ -171,7 +174,10 @@ impl Gpu {
         Self { inner: Arc::new(Self::inner(device, queue, info, false)) }
     }
 
-    fn inner(device: wgpu::Device, queue: wgpu::Queue, info: wgpu::AdapterInfo, coop16: bool) -> Inner {
+    fn inner(device: wgpu::Device, queue: wgpu::Queue, mut info: wgpu::AdapterInfo, coop16: bool) -> Inner {
+        if info.name.is_empty() {
+            info.name = UNNAMED.into();
+        }
         let fault: Arc<Mutex<Option<Error>>> = Arc::default();
         let slot = fault.clone();
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
@@ -205,7 +211,7 @@ impl Gpu {
         }
     }
 
-    /// The adapter.
+    /// The adapter. It has a name: [`UNNAMED`] where a browser keeps it to itself.
     pub fn info(&self) -> &wgpu::AdapterInfo {
         &self.inner.info
     }

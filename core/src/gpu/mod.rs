@@ -27,7 +27,7 @@ mod upload;
 pub use adapter::{AdapterSummary, adapters};
 pub use buffer::{Binding, GpuBuffer, GpuTexture};
 pub use caps::Caps;
-pub use device::{DeviceChoice, Gpu, LimitsChoice, OpenOptions};
+pub use device::{DeviceChoice, Gpu, LimitsChoice, OpenOptions, UNNAMED};
 #[cfg(target_family = "wasm")]
 pub use picture::Canvas;
 pub use program::{Dispatch, Program, Timing};

@@ -36,12 +36,16 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
         }
     }
     for alone in [false, true] {
-        add::<RmsParams>(all, rms(alone, false));
-        add::<RmsParams>(all, rms(alone, true));
+        for width in [384, 208, 24, 33] {
+            add::<RmsParams>(all, rms(alone, false, width));
+            add::<RmsParams>(all, rms(alone, true, width));
+        }
         for gate in [Gate::None, Gate::Silu, Gate::Sigmoid] {
             for norm in [false, true] {
                 if norm || gate != Gate::None {
-                    add::<HeadNormParams>(all, head_norm(alone, norm, gate));
+                    for dim in [64, 48, 24, 20, 33] {
+                        add::<HeadNormParams>(all, head_norm(alone, norm, gate, dim));
+                    }
                 }
             }
         }

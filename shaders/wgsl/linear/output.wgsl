@@ -32,13 +32,13 @@ fn convolved(row: u32, column: u32, now: f32) -> f32 {
     }
     let tail = slot * p.state_words + p.tail_at + c;
     var sum = 0.0;
-    for (var j = 0u; j + 1u < TAPS; j++) {
-        let v = state[tail + j * p.channels];
-        sum = fma(pack[c * TAPS + j], v, sum);
-        if j > 0u {
-            state[tail + (j - 1u) * p.channels] = v;
-        }
+#for j PAST
+    let v$j = state[tail + $ju * p.channels];
+    sum = fma(pack[c * TAPS + $ju], v$j, sum);
+    if $ju > 0u {
+        state[tail + (max($ju, 1u) - 1u) * p.channels] = v$j;
     }
+#endfor
     state[tail + (TAPS - 2u) * p.channels] = now;
     return silu(fma(pack[c * TAPS + TAPS - 1u], now, sum));
 }

@@ -128,7 +128,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     let o = q_scale * fma(vec4<f32>(squares.x), write, asked);
     let to = (params.first_row + row) * params.out_stride + head * V + quad * 4u;
-    for (var i = 0u; i < 4u; i++) {
-        out[to + i] = o[i];
-    }
+    out[to] = o.x;
+    out[to + 1u] = o.y;
+    out[to + 2u] = o.z;
+    out[to + 3u] = o.w;
 }

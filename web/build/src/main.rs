@@ -28,7 +28,29 @@ fn bindgen(module: &Path, folder: &Path) -> Result<()> {
         .omit_default_module_path(false)
         .typescript(true)
         .generate(folder)
-        .with_context(|| module.display().to_string())
+        .with_context(|| module.display().to_string())?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "js") {
+            fs::write(&path, bare(&fs::read_to_string(&path)?))?;
+        }
+    }
+    Ok(())
+}
+
+/// Generated JavaScript without its documentation, which the types repeat, and without indentation.
+fn bare(text: &str) -> String {
+    let mut out = String::new();
+    let mut inside = false;
+    for line in text.lines().map(str::trim_start) {
+        inside |= line.starts_with("/**");
+        if !inside && !line.is_empty() {
+            out.push_str(line);
+            out.push('\n');
+        }
+        inside &= !line.trim_end().ends_with("*/");
+    }
+    out
 }
 
 fn list(models: &Path) -> Result<()> {
