@@ -386,7 +386,8 @@ pub fn rms(alone: bool, last: bool, width: u32) -> Variant {
 /// (⌈rows · heads / 8⌉).
 pub fn head_norm(alone: bool, norm: bool, gate: Gate, dim: u32) -> Variant {
     let workgroup = if alone { SOLO_WORKGROUP } else { 64 };
-    let v = gate.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup).flag("SOLO", alone).flag("HEAD_NORM", norm));
+    let v =
+        gate.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup).flag("SOLO", alone).flag("HEAD_NORM", norm));
     let step = step(dim, 1);
     match step {
         _ if !alone => v,
