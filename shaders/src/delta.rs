@@ -6,7 +6,9 @@
 
 mod coop;
 
-pub use coop::{COOP_CHUNK, COOP_COLUMNS, COOP_THREADS, CoopTile, coop_chunk, coop_scan, coop_scan_bytes, coop_words};
+pub use coop::{
+    COOP_CHUNK, COOP_COLUMNS, COOP_THREADS, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, coop_words,
+};
 
 use crate::kernels::Kernel;
 use crate::variant::Variant;

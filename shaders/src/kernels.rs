@@ -198,6 +198,7 @@ files! {
         "delta/params",
         "delta/precond/gates",
         "delta/chunk/layout",
+        "delta/coop/invert",
         "delta/coop/layout",
         "delta/software/layout",
         "delta/software/log_decay",

@@ -2,7 +2,7 @@
 
 use super::{Needs, Shipped};
 use crate::delta::{
-    CoopTile, Decay, Parts, chunk_bytes, coop_chunk, coop_scan, coop_scan_bytes, gram, invert, precond_apply,
+    Decay, Parts, chunk_bytes, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, gram, invert, precond_apply,
     precond_carry, precond_sums, prepare, scan, software_decay, software_gram, software_invert, software_scan,
     software_solve, software_step, solve, step, wide, wide_bytes,
 };
@@ -107,12 +107,10 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
 fn coop(all: &mut Vec<Shipped>) {
     for p in parts() {
         for k in [20, 60, 128, 160, 256] {
-            for tile in CoopTile::ALL {
-                let needs = Needs { workgroup_bytes: tile.bytes(p), ..Needs::WEBGPU_DEFAULT };
-                add_coop(all, coop_chunk(p, k, tile, false), needs);
-                if p.decay != Decay::Channel && !p.write_key {
-                    add_coop(all, coop_chunk(p, k, tile, true), needs);
-                }
+            let needs = Needs { workgroup_bytes: coop_chunk_bytes(p), ..Needs::WEBGPU_DEFAULT };
+            add_coop(all, coop_chunk(p, k, false), needs);
+            if !p.write_key {
+                add_coop(all, coop_chunk(p, k, true), needs);
             }
             let needs = Needs { workgroup_bytes: coop_scan_bytes(k), ..Needs::WEBGPU_DEFAULT };
             add_coop(all, coop_scan(p, k, false), needs);

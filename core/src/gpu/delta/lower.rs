@@ -1,7 +1,7 @@
 //! From a call to dispatches: the only place that knows which kernels run where.
 
 use deltanet_shaders::Variant;
-use deltanet_shaders::delta::{self as kernels, CoopTile, Decay as Decays, Parts};
+use deltanet_shaders::delta::{self as kernels, Decay as Decays, Parts};
 use deltanet_shaders::params::DeltaParams;
 
 use super::{DeltaCall, PrecondViews, Slots, View, lower_coop};
@@ -17,7 +17,7 @@ pub fn chunk_length(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> u
     let fours = value_dim.is_multiple_of(4);
     if caps.software && fours {
         kernels::SOFTWARE_CHUNK
-    } else if lower_coop::tile(parts(rule), key_dim, fours, caps).is_some() {
+    } else if lower_coop::fits(parts(rule), key_dim, fours, caps) {
         kernels::COOP_CHUNK
     } else if wide_split(key_dim, 64, fours, caps).is_some() {
         64
@@ -30,8 +30,8 @@ pub fn chunk_length(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> u
 pub fn describe_chunk(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> String {
     let chunk = chunk_length(rule, key_dim, value_dim, caps);
     let fours = value_dim.is_multiple_of(4);
-    if let Some(tile) = lower_coop::tile(parts(rule), key_dim, fours, caps) {
-        return format!("chunks of {chunk}, cooperative matrices, slices of {}, f16 operands and f32 sums", tile.slice);
+    if lower_coop::fits(parts(rule), key_dim, fours, caps) {
+        return format!("chunks of {chunk}, cooperative matrices, f16 operands and f32 sums");
     }
     let stages = if caps.software && fours {
         "register tiles of software adapters".into()
@@ -107,9 +107,9 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
     let mut lowering = Lowering::new(call, caps, scratch)?;
     lowering.software &= call.chunk == kernels::SOFTWARE_CHUNK;
     if call.chunk == kernels::COOP_CHUNK {
-        lowering.coop = lower_coop::tile(lowering.parts, call.key_dim, lowering.fours, caps);
+        lowering.coop = lower_coop::fits(lowering.parts, call.key_dim, lowering.fours, caps) && lowering.coop_decays();
     }
-    if lowering.coop.is_none() {
+    if !lowering.coop {
         lowering.wide = wide_split(call.key_dim, call.chunk, lowering.fours, caps);
     }
     lowering.normalise = lowering.coop_normalises();
@@ -121,8 +121,8 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
     }
     if lowering.software {
         lowering.software_chunk_stages();
-    } else if let Some(tile) = lowering.coop {
-        lowering.coop_stages(tile, caps.emulate_coop);
+    } else if lowering.coop {
+        lowering.coop_stages(caps.emulate_coop);
     } else {
         lowering.chunk_stages();
     }
@@ -143,7 +143,7 @@ pub(super) struct Lowering<'a, 'b> {
     /// Threads' groups of the wide scan, where it is taken.
     wide: Option<u32>,
     /// The stages with cooperative matrices, where they are taken.
-    pub(super) coop: Option<CoopTile>,
+    pub(super) coop: bool,
     /// Buffers of q, k (with k̃) and β: the call's, or scratch once a kernel has remade them.
     pub(super) q: usize,
     pub(super) k: usize,
@@ -237,7 +237,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
             software,
             normalise: false,
             wide: None,
-            coop: None,
+            coop: false,
             q,
             k,
             beta,
@@ -272,7 +272,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         let longhorn = call.rule.beta == Beta::Longhorn;
         let width = kernels::padded(call.key_dim);
         let places = [call.q.stride, call.q.at, call.k.stride, call.k.at];
-        let scalar = !self.software && self.wide.is_none() && self.coop.is_none();
+        let scalar = !self.software && self.wide.is_none() && !self.coop;
         let in_place = scalar || places.iter().all(|x| x.is_multiple_of(4));
         if !call.l2norm && !longhorn && width == call.key_dim && in_place {
             return;

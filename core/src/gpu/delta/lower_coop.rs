@@ -1,19 +1,18 @@
 //! The chunk stages with cooperative matrices: when they run, and their dispatches.
 
-use deltanet_shaders::delta::{self as kernels, CoopTile, Decay as Decays, Parts};
+use deltanet_shaders::delta::{self as kernels, Decay as Decays, Parts};
 
+use super::View;
 use super::lower::Lowering;
 use crate::gpu::Caps;
 use crate::rule::Beta;
 
-/// Whether and how they run: where results may have f16's accuracy ([`Caps::half_products`]) and the device has such
-/// matrices and room for any K. `fours`: V, places and strides are multiples of 4. Everything else takes the f32 stages.
-pub(super) fn tile(parts: Parts, key_dim: u32, fours: bool, caps: &Caps) -> Option<CoopTile> {
+/// Whether they run: where results may have f16's accuracy ([`Caps::half_products`]) and the device has such matrices
+/// and room for any K. `fours`: V, places and strides are multiples of 4. Everything else takes the f32 stages.
+pub(super) fn fits(parts: Parts, key_dim: u32, fours: bool, caps: &Caps) -> bool {
     let device = caps.coop16 && caps.f16 && !caps.software && caps.max_invocations >= kernels::COOP_THREADS;
-    if !(caps.half_products && device && fours) {
-        return None;
-    }
-    CoopTile::best(parts, key_dim, caps.workgroup_bytes)
+    let bytes = kernels::coop_chunk_bytes(parts).max(kernels::coop_scan_bytes(key_dim));
+    caps.half_products && device && fours && bytes <= caps.workgroup_bytes
 }
 
 impl Lowering<'_, '_> {
@@ -21,41 +20,38 @@ impl Lowering<'_, '_> {
     pub(super) fn coop_normalises(&self) -> bool {
         let call = self.call;
         let places = [call.q.stride, call.q.at, call.k.stride, call.k.at, call.key_dim];
-        let alone = call.precond.is_none() && call.rule.beta != Beta::Longhorn && self.parts.decay != Decays::Channel;
-        self.coop.is_some() && alone && call.l2norm && places.iter().all(|x| x.is_multiple_of(4))
+        let alone = call.precond.is_none() && call.rule.beta != Beta::Longhorn;
+        self.coop && alone && call.l2norm && places.iter().all(|x| x.is_multiple_of(4))
     }
 
-    pub(super) fn coop_stages(&mut self, tile: CoopTile, emulate: bool) {
+    /// Whether log decays can be read four at a time, where there is one a channel.
+    pub(super) fn coop_decays(&self) -> bool {
+        let places = |g: View| [g.stride, g.at, self.call.key_dim].iter().all(|x| x.is_multiple_of(4));
+        self.parts.decay != Decays::Channel || self.call.g.is_some_and(places)
+    }
+
+    pub(super) fn coop_stages(&mut self, emulate: bool) {
         let call = self.call;
         let (parts, k, chunks) = (self.parts, call.key_dim, call.chunks.buffer);
-        let over_chunks = [call.value_heads, call.chunks.len, 1];
-        let words = self.blocks() * u64::from(kernels::coop_words(k, call.value_dim));
+        let words = self.blocks() * u64::from(kernels::coop_words(k));
         let operands = (self.scratch)("operands", words);
         let mut keeps = None;
-        let mut buffers;
-        if parts.decay == Decays::Channel {
-            // Products with a decay a channel stay in f32.
-            let [pairs, keys] = [self.pairs(), self.decayed_keys()];
-            self.gram(pairs, Some(keys), None);
-            keeps = Some(pairs);
-            buffers = vec![keys, pairs];
-        } else {
-            buffers = vec![self.q, self.k];
-            buffers.extend(self.beta);
-            if let Some(g) = call.g {
-                let words = self.blocks();
-                keeps = Some((self.scratch)("keeps", words));
-                buffers.push(g.buffer);
-                buffers.extend(keeps);
-            }
+        let mut buffers = vec![self.q, self.k];
+        buffers.extend(self.beta);
+        if let Some(g) = call.g {
+            let each = if parts.decay == Decays::Channel { kernels::padded(k) } else { 1 };
+            let words = self.blocks() * u64::from(each);
+            keeps = Some((self.scratch)("keeps", words));
+            buffers.push(g.buffer);
+            buffers.extend(keeps);
         }
-        buffers.extend([call.v.buffer, operands, chunks]);
-        let variant = kernels::coop_chunk(parts, k, tile, self.normalise).emulated(emulate);
-        self.push(variant, buffers, over_chunks);
+        buffers.extend([operands, chunks]);
+        let variant = kernels::coop_chunk(parts, k, self.normalise).emulated(emulate);
+        self.push(variant, buffers, [call.value_heads, call.chunks.len, 1]);
 
         let mut buffers = vec![operands];
         buffers.extend(keeps);
-        buffers.extend([call.state.buffer, call.out.buffer]);
+        buffers.extend([call.v.buffer, call.state.buffer, call.out.buffer]);
         buffers.extend(call.chunk_states);
         buffers.push(call.sequences.buffer);
         let variant = kernels::coop_scan(parts, k, call.chunk_states.is_some()).emulated(emulate);

@@ -48,6 +48,8 @@ impl Kernels {
             Self::Emulated => {
                 caps.software = false;
                 (caps.coop16, caps.emulate_coop) = (true, true);
+                // What devices with such matrices have. Software adapters, whose workgroup memory is memory, run it too.
+                caps.workgroup_bytes = caps.workgroup_bytes.max(48 << 10);
             }
         }
         caps

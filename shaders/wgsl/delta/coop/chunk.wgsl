@@ -1,21 +1,23 @@
 // Everything about a chunk that the state has no part in, with cooperative matrices (MATH.md §3): decays, the products
-// K K̃ᵀ and Q K̃ᵀ, T = (I + L)⁻¹ diag(β), U = T V and W = T diag(e^G) K, and keys and queries with their decays. Only
-// what the scan multiplies leaves the workgroup, in f16. Operands of products are f16, sums, decays and the inverse f32.
+// K K̃ᵀ and Q K̃ᵀ, and T = (I + L)⁻¹ diag(β). The scan wants E = T X with X = V − e^G K S only to multiply it with P and
+// with (e^{G_C − G} K̃)ᵀ: these two take T in here, once a head, and values stay out of it. Operands of products are f16,
+// sums and decays f32.
 //
-// With CHANNEL the two products and the decays have been made in f32, by delta/chunk/gram. With NORMALISE queries and
-// keys are made unit here.
+// With a decay a channel, blocks of sixteen rows below the diagonal have it in their operands, from and to the first row
+// of the later block, which is never more than 1; those on the diagonal are added up pair by pair in f32. With NORMALISE
+// queries and keys are made unit here.
 //
 // A workgroup is one chunk of one value head: eight subgroups of 32, each with sixteen rows and half of the columns of a
-// product. SLICE channels of K, or columns of V, are in workgroup memory at a time; a thread brings 4×4 of them.
+// product. A thread brings every fourth four of a row: a subgroup reads and writes eight rows of 64 or 32 bytes at once,
+// on different banks. Queries and keys are read once, and wait in registers.
 //
-// V, and all places and strides, are multiples of 4. Consts: K; KT, sixteens of it, an even number; SLICE, 32 or 64;
-// SLICES, of K; DEPTH, SLICE / 16; OUTS, SLICE / 32; PITCH, fours a row of `square`; POOL. Groups: (HV, chunks).
+// K, places and strides are multiples of 4. Consts: K; KT, sixteens of it; SLICES, sixty-fours of it; PITCH, fours a row
+// of `square`; POOL. Groups: (HV, chunks).
 #import delta/params
 #import delta/coop/layout
-#ifdef CHANNEL
-@group(0) @binding(auto) var<storage, read> keys: array<vec4<f32>>; // [chunks, HV, 3, C, K]
-@group(0) @binding(auto) var<storage, read> pairs: array<vec4<f32>>; // [chunks, HV, PAIR_BLOCK], see delta/chunk/layout
-#else
+#ifdef DELTA
+#import delta/coop/invert
+#endif
 @group(0) @binding(auto) var<storage, read> q: array<vec4<f32>>; // view [rows, H, K]
 @group(0) @binding(auto) var<storage, read> k: array<vec4<f32>>; // view [rows, H, K], write keys kt_at further on
 #ifdef BETA_GIVEN
@@ -25,151 +27,49 @@
 @group(0) @binding(auto) var<storage, read> g: array<f32>; // view [rows, HV]
 @group(0) @binding(auto) var<storage, read_write> keeps: array<f32>; // [chunks, HV]: e^{G_C}
 #endif
+#ifdef CHANNEL
+@group(0) @binding(auto) var<storage, read> g: array<vec4<f32>>; // view [rows, HV, K]
+@group(0) @binding(auto) var<storage, read_write> keeps: array<vec4<f32>>; // [chunks, HV, K]: e^{G_C}
 #endif
-@group(0) @binding(auto) var<storage, read> v: array<vec4<f32>>; // view [rows, HV, V]
-@group(0) @binding(auto) var<storage, read_write> operands: array<vec4<f16>>; // [chunks, HV, block_size], see the layout
+@group(0) @binding(auto) var<storage, read_write> operands: array<vec4<f16>>; // [chunks, HV, BLOCK], see the layout
 @group(0) @binding(auto) var<storage, read> chunks: array<vec4<u32>>; // first row, length, slot, index
 
 const THREADS: u32 = 256u;
-const FOURS: u32 = SLICE / 4u;
-const BLOCKS: u32 = 16u * FOURS; // of 4×4 in a slice
-// Fours from row to row in workgroup memory: eight elements more keep rows on different banks.
-const SLICE_PITCH: u32 = FOURS + 2u;
-const T_PITCH: u32 = CHUNK / 4u + 2u;
-// Places in the pool: slices of K, Q and K̃; then T, and slices of V and K.
-const Q_FROM: u32 = CHUNK * SLICE_PITCH;
+// Fours from row to row in the pool: eight elements more keep rows on different banks.
+const HALF_PITCH: u32 = CHUNK / 4u + 2u;
+// Places in the pool: slices of K, Q and K̃; then T, and P or a slice of keys.
+const X_FROM: u32 = CHUNK * HALF_PITCH;
 #ifdef WRITE_KEY
-const WRITE_FROM: u32 = 2u * CHUNK * SLICE_PITCH;
+const WRITE_FROM: u32 = 2u * CHUNK * HALF_PITCH;
 #else
 const WRITE_FROM: u32 = 0u;
 #endif
-const X_FROM: u32 = CHUNK * T_PITCH;
 // exp of less is 0, and sums of 64 of it still tell the small ones apart.
 const LEAST_LOG_DECAY: f32 = -120.0;
+#ifdef CHANNEL
+// Rows of the pool with what is multiplied below the diagonal: keys and queries of the blocks 1 to 3; write keys of 0 to
+// 2 on their way to the next block, of 0 and 1 to the one after it, and of 0 to the last.
+const QUERIES: u32 = 48u;
+const NEXT: u32 = 96u;
+const AFTER_NEXT: u32 = 144u;
+const LAST: u32 = 176u;
+#endif
 
-// What a row has: G, β, and what makes its query and key unit.
-var<workgroup> rows: array<vec4<f32>, CHUNK>;
+// Of a query or key, or less of it.
+fn key4(x: vec4<f32>) -> vec4<f16> {
+#ifdef NORMALISE
+  return vec4<f16>(x);
+#else
+  return half4(x);
+#endif
+}
+
+// In fours of rows: log decays, their sums G, and β.
+var<workgroup> facts: array<vec4<f32>, 48>;
+const SUMS: u32 = 16u;
+const BETAS: u32 = 32u;
 var<workgroup> pool: array<vec4<f16>, POOL>;
-var<workgroup> square: array<vec4<f32>, CHUNK * PITCH>; // [C, C] or [C, SLICE]
-
-// A thread's part of a slice: rows and columns from 4 · x and 4 · y on. Threads side by side make up rows of operands
-// where they write, and longer pieces of rows where they read.
-fn part(e: u32) -> vec2<u32> {
-  return vec2<u32>(e / (4u * FOURS) * 4u + e % 4u, e / 4u % FOURS);
-}
-
-// Place in an operand's tiles, `wide` of them side by side, of four columns.
-fn in_tiles(row: u32, column: u32, wide: u32) -> u32 {
-  return (row / 16u * wide + column / 16u) * TILE + row % 16u * 4u + column / 4u % 4u;
-}
-
-// e^{G_i − G_j} for four columns from j on, where j ≤ i (`lower`: j < i), and 0 elsewhere.
-fn decays(i: u32, j: u32, lower: bool) -> vec4<f32> {
-  let columns = vec4<u32>(j, j + 1u, j + 2u, j + 3u);
-  var decay = vec4<f32>(1.0);
-#ifdef HEAD
-  let after = vec4<f32>(rows[j].x, rows[j + 1u].x, rows[j + 2u].x, rows[j + 3u].x);
-  decay = exp(min(vec4<f32>(rows[i].x) - after, vec4<f32>(0.0)));
-#endif
-  return select(vec4<f32>(0.0), decay, columns < vec4<u32>(select(i + 1u, i, lower)));
-}
-
-#ifdef DELTA
-// Σ over `count` columns m from `first` on of square[row][m] · square[m][4 · quad ..].
-fn times(row: u32, first: u32, count: u32, quad: u32) -> vec4<f32> {
-  var sum = vec4<f32>(0.0);
-  for (var m = first; m < first + count; m += 4u) {
-    let x = square[row * PITCH + m / 4u];
-    let y = m * PITCH + quad;
-    sum += x.x * square[y] + x.y * square[y + PITCH] + x.z * square[y + 2u * PITCH] + x.w * square[y + 3u * PITCH];
-  }
-  return sum;
-}
-
-// `square`, unit lower triangular but for its diagonal of zeros, becomes its inverse (MATH.md §6): blocks of sixteen by
-// substitution, then larger ones from two of half the size.
-fn invert(lid: u32) {
-  let corner = lid / 16u * 16u;
-  let column = lid % 16u;
-#for r FOUR
-  let at$r = (corner + 4u * $ru) * PITCH + corner / 4u;
-  let own$r = vec4<u32>(4u * $ru, 4u * $ru + 1u, 4u * $ru + 2u, 4u * $ru + 3u) == vec4<u32>(column);
-  var x$r = select(vec4<f32>(0.0), vec4<f32>(1.0), own$r);
-#endfor
-  if (lid < CHUNK) {
-#for r FOUR
-#for m FOUR
-    if ($mu < $ru) {
-      x$r -= vec4<f32>(
-        dot(square[at$r + $mu], x$m),
-        dot(square[at$r + PITCH + $mu], x$m),
-        dot(square[at$r + 2u * PITCH + $mu], x$m),
-        dot(square[at$r + 3u * PITCH + $mu], x$m));
-    }
-#endfor
-    x$r.y -= square[at$r + PITCH + $ru].x * x$r.x;
-    x$r.z -= dot(square[at$r + 2u * PITCH + $ru].xy, x$r.xy);
-    x$r.w -= dot(square[at$r + 3u * PITCH + $ru].xyz, x$r.xyz);
-#endfor
-  }
-  workgroupBarrier();
-  if (lid < CHUNK) {
-#for r FOUR
-    let to$r = (corner + 4u * $ru) * PITCH + (corner + column) / 4u;
-    square[to$r][column % 4u] = x$r.x;
-    square[to$r + PITCH][column % 4u] = x$r.y;
-    square[to$r + 2u * PITCH][column % 4u] = x$r.z;
-    square[to$r + 3u * PITCH][column % 4u] = x$r.w;
-#endfor
-  }
-  workgroupBarrier();
-  // [a, 0; L, b]⁻¹ = [a⁻¹, 0; −b⁻¹ L a⁻¹, b⁻¹].
-  for (var half = 16u; half < CHUNK; half *= 2u) {
-    let each = half * half / 4u; // threads a block
-    let first = lid / each * 2u * half;
-    let row = first + half + lid % each / (half / 4u);
-    let quad = (first + lid % each % (half / 4u) * 4u) / 4u;
-    let mine = lid < each * (CHUNK / (2u * half));
-    var sum = vec4<f32>(0.0);
-    if (mine) {
-      sum = times(row, first, half, quad);
-    }
-    workgroupBarrier();
-    if (mine) {
-      square[row * PITCH + quad] = sum;
-    }
-    workgroupBarrier();
-    if (mine) {
-      sum = times(row, first + half, half, quad);
-    }
-    workgroupBarrier();
-    if (mine) {
-      square[row * PITCH + quad] = -sum;
-    }
-    workgroupBarrier();
-  }
-}
-
-// T times the slice in the pool, to `square`.
-fn product(r: u32, h: u32) {
-#for j OUTS
-  var sum$j = coop_mat16x16<f32, C>();
-#endfor
-  for (var m = 0u; m < CHUNK / 16u; m++) {
-    let t_at = r * 16u * T_PITCH + m * 4u;
-    let t = coopLoadT<coop_mat16x16<f16, A>>(&pool[t_at], T_PITCH);
-#for j OUTS
-    let x_at$j = X_FROM + m * 16u * SLICE_PITCH + (h * OUTS + $ju) * 4u;
-    let x$j = coopLoadT<coop_mat16x16<f16, B>>(&pool[x_at$j], SLICE_PITCH);
-    sum$j = coopMultiplyAdd(t, x$j, sum$j);
-#endfor
-  }
-#for j OUTS
-  let to$j = r * 16u * PITCH + (h * OUTS + $ju) * 4u;
-  coopStoreT(sum$j, &square[to$j], PITCH);
-#endfor
-}
-#endif
+var<workgroup> square: array<vec4<f32>, CHUNK * PITCH>; // [C, C] or [C, 64]
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
@@ -180,273 +80,443 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
   let head = group.x;
   let block = group.y * p.value_heads + head;
-  let base = block * block_size();
+  let base = block * BLOCK;
   let team = lid / 32u;
   let r = team / 2u; // rows of a product, in sixteens
   let h = team % 2u; // half of its columns
-  // This thread's part of what is [C, C].
-  let own = vec2<u32>(lid / 64u * 4u + lid % 4u, lid / 4u % 16u) * 4u;
-#ifdef CHANNEL
-  let from_keys = block * 3u * CHUNK * (K / 4u);
-  let from_pairs = block * (PAIR_BLOCK / 4u);
-  if (lid < CHUNK) {
-    rows[lid] = vec4<f32>(0.0, pairs[from_pairs + (BETA_AT + lid) / 4u][lid % 4u], 1.0, 1.0);
-  }
-#else
-  let key_head = head / p.group;
-  let q_from = (chunk.x * p.q_stride + p.q_at + key_head * p.q_head) / 4u;
-  let k_from = (chunk.x * p.k_stride + p.k_at + key_head * p.k_head) / 4u;
-
-  // Log decays and lengths: four threads a row.
-  let row = lid / 4u;
+  // What a thread brings: of `row`, the fours lane, lane + 4, lane + 8, ...
+  let row = lid / 32u * 8u + lid % 8u;
+  let lane = lid / 8u % 4u;
   let inside = row < length;
-  var log_decay = 0.0;
+  // In the tiles of an operand, the first of them.
+  let in_key_tiles = base + row / 16u * KT * TILE + row % 16u * 4u + lane;
+  let in_token_tiles = base + row / 16u * 4u * TILE + row % 16u * 4u + lane;
+#for m FOUR
+  let square_at$m = row * PITCH + lane + 4u * $mu;
+  let half_at$m = row * HALF_PITCH + lane + 4u * $mu;
+#endfor
   var strength = 1.0;
-#ifdef HEAD
-  if (inside) {
-    log_decay = max(g[(chunk.x + row) * p.g_stride + p.g_at + head], LEAST_LOG_DECAY);
+
+  let key_head = head / p.group;
+  let q_from = ((chunk.x + row) * p.q_stride + p.q_at + key_head * p.q_head) / 4u;
+  let k_from = ((chunk.x + row) * p.k_stride + p.k_at + key_head * p.k_head) / 4u;
+  var squares = vec2<f32>(0.0);
+#for s SLICES
+#for m FOUR
+  let c$s$m = 16u * $su + 4u * $mu + lane;
+  var q$s$m = vec4<f32>(0.0);
+  var k$s$m = vec4<f32>(0.0);
+#ifdef WRITE_KEY
+  var w$s$m = vec4<f32>(0.0);
+#endif
+  if (inside && c$s$m < K / 4u) {
+    q$s$m = q[q_from + c$s$m];
+    k$s$m = k[k_from + c$s$m];
+#ifdef WRITE_KEY
+    w$s$m = k[k_from + p.kt_at / 4u + c$s$m];
+#endif
   }
+#endfor
+#endfor
+  var log_decay = 0.0;
+  if (inside) {
+#ifdef HEAD
+    log_decay = max(g[(chunk.x + row) * p.g_stride + p.g_at + head], LEAST_LOG_DECAY);
 #endif
 #ifdef BETA_GIVEN
-  if (inside) {
     strength = beta[(chunk.x + row) * p.b_stride + p.b_at + head];
-  }
 #endif
-  var squares = vec2<f32>(0.0);
+  }
 #ifdef NORMALISE
-  if (inside) {
-    for (var c = lid % 4u; c < K / 4u; c += 4u) {
-      let x = q[q_from + row * p.q_stride / 4u + c];
-      let y = k[k_from + row * p.k_stride / 4u + c];
-      squares += vec2<f32>(dot(x, x), dot(y, y));
-    }
+#for s SLICES
+#for m FOUR
+  squares += vec2<f32>(dot(q$s$m, q$s$m), dot(k$s$m, k$s$m));
+#endfor
+#endfor
+  square[lid] = vec4<f32>(squares, 0.0, 0.0);
+#endif
+  if (lane == 0u) {
+    facts[row / 4u][row % 4u] = log_decay;
+    facts[BETAS + row / 4u][row % 4u] = strength;
   }
-#endif
-  square[lid] = vec4<f32>(log_decay, strength, squares);
-  workgroupBarrier();
-  if (lid < CHUNK) {
-    let i = lid * 4u;
-    var sum = 0.0;
-#ifdef HEAD
-    for (var m = 0u; m <= i; m += 4u) {
-      sum += square[m].x;
-    }
-#endif
-    var unit = vec2<f32>(1.0);
-#ifdef NORMALISE
-    unit = 1.0 / sqrt(square[i].zw + square[i + 1u].zw + square[i + 2u].zw + square[i + 3u].zw + 1e-6);
-#endif
-    rows[lid] = vec4<f32>(sum, square[i].y, unit);
-  }
-#endif
   workgroupBarrier();
 
-  // Keys and queries, a slice at a time: for the scan, and for their products.
-#ifndef CHANNEL
+  // G of this row and of the whole chunk; unit queries and keys.
+  var sum = 0.0;
+  var whole = 0.0;
 #ifdef HEAD
-  let whole = rows[CHUNK - 1u].x;
+#for m SIXTEEN
+  let logs$m = facts[$mu];
+  let upto$m = vec4<u32>(4u * $mu, 4u * $mu + 1u, 4u * $mu + 2u, 4u * $mu + 3u) <= vec4<u32>(row);
+  sum += dot(logs$m, select(vec4<f32>(0.0), vec4<f32>(1.0), upto$m));
+  whole += dot(logs$m, vec4<f32>(1.0));
+#endfor
+  if (lane == 0u) {
+    facts[SUMS + row / 4u][row % 4u] = sum;
+  }
   if (lid == 0u) {
     keeps[block] = exp(whole);
   }
 #endif
+  let from_start = exp(sum);
+  let to_end = exp(whole - sum);
+#ifdef NORMALISE
+  let first = lid / 32u * 32u + lid % 8u;
+  let unit = 1.0 / sqrt(square[first].xy + square[first + 8u].xy + square[first + 16u].xy + square[first + 24u].xy + 1e-6);
+#endif
+#for s SLICES
+#for m FOUR
+#ifdef NORMALISE
+  q$s$m *= unit.x;
+  k$s$m *= unit.y;
+#endif
+#ifndef CHANNEL
+  if (c$s$m < 4u * KT) {
+    operands[in_key_tiles + QUERY_AT + (4u * $su + $mu) * TILE] = key4(from_start * q$s$m);
+#ifdef DELTA
+    operands[in_key_tiles + READ_AT + (4u * $su + $mu) * TILE] = key4(from_start * k$s$m);
+#endif
+  }
+#endif
+  let query$s$m = key4(q$s$m);
+  let read$s$m = key4(k$s$m);
+#ifdef WRITE_KEY
+  let write$s$m = half4(w$s$m);
+#else
+  let write$s$m = read$s$m;
+#endif
+#ifdef CHANNEL
+  var key$s$m = vec4<f16>();
+#else
+#ifdef WRITE_KEY
+  let key$s$m = half4(to_end * w$s$m);
+#else
+  let key$s$m = key4(to_end * k$s$m);
+#endif
+#endif
+#endfor
+#endfor
+
+#ifdef CHANNEL
+  // The two products, a slice of channels at a time. In its block of sixteen on the diagonal a thread has row `i` and
+  // every fourth column from `across` on; which rows a subgroup has evens out the work.
+  let g_from = ((chunk.x + row) * p.g_stride + p.g_at) / 4u + head * (K / 4u);
+  let across = lane;
+  let down = (team + team / 4u) % 2u * 8u + lid % 8u;
+  let corner = team / 2u * 16u;
+#for n FOUR
+#ifdef DELTA
+  var kk_near$n = 0.0;
+#endif
+  var qk_near$n = 0.0;
+#endfor
+  // Below the diagonal a subgroup has one block, 10, 21, 32, 20, 31, 30; two have none and do the first.
+  let later = 0x11332321u >> (4u * team) & 15u;
+  let earlier = 0x00010210u >> (4u * team) & 15u;
+  let keys_at = (later - 1u) * 16u * HALF_PITCH;
+  let queries_at = QUERIES * HALF_PITCH + keys_at;
+  var writes_from = NEXT;
+  if (later - earlier == 2u) {
+    writes_from = AFTER_NEXT;
+  }
+  if (later - earlier == 3u) {
+    writes_from = LAST;
+  }
+  let writes_at = (writes_from + earlier * 16u) * HALF_PITCH;
+#ifdef DELTA
+  var kk = coop_mat16x16<f32, C>();
+#endif
+  var qk = coop_mat16x16<f32, C>();
+#ifdef NORMALISE
+  // Everybody has read the squares that `square` had.
+  workgroupBarrier();
+#endif
+#for s SLICES
+#for m FOUR
+  var log$s$m = vec4<f32>(0.0);
+  if (inside && c$s$m < K / 4u) {
+    log$s$m = max(g[g_from + c$s$m], vec4<f32>(LEAST_LOG_DECAY));
+  }
+  square[square_at$m] = log$s$m;
+  pool[half_at$m] = read$s$m;
+  pool[X_FROM + half_at$m] = query$s$m;
+#ifdef WRITE_KEY
+  pool[WRITE_FROM + half_at$m] = write$s$m;
+#endif
+#endfor
+  workgroupBarrier();
+  // Sums of log decays from each block's first row on.
+  var sum$s = 0.0;
+  for (var i = 0u; i < 16u; i++) {
+    let at = (lid / 64u * 16u + i) * PITCH + lid % 64u / 4u;
+    sum$s += square[at][lid % 4u];
+    square[at][lid % 4u] = sum$s;
+  }
+  workgroupBarrier();
+#for n FOUR
+  if (4u * $nu + across <= down) {
+    let i = corner + down;
+    let j = corner + 4u * $nu + across;
+#ifdef DELTA
+    var kk_sum = vec4<f32>(0.0);
+#endif
+    var qk_sum = vec4<f32>(0.0);
+    for (var c = 0u; c < 16u; c++) {
+      let decay = exp(square[i * PITCH + c] - square[j * PITCH + c]);
+      let write = decay * vec4<f32>(pool[WRITE_FROM + j * HALF_PITCH + c]);
+#ifdef DELTA
+      kk_sum += vec4<f32>(pool[i * HALF_PITCH + c]) * write;
+#endif
+      qk_sum += vec4<f32>(pool[X_FROM + i * HALF_PITCH + c]) * write;
+    }
+#ifdef DELTA
+    kk_near$n += dot(kk_sum, vec4<f32>(1.0));
+#endif
+    qk_near$n += dot(qk_sum, vec4<f32>(1.0));
+  }
+#endfor
+  workgroupBarrier();
+#for m FOUR
+  let local$s$m = square[square_at$m];
+  let end$s$m = lane + 4u * $mu + 15u * PITCH;
+  let first$s$m = square[end$s$m];
+  let second$s$m = square[end$s$m + 16u * PITCH];
+  let third$s$m = square[end$s$m + 32u * PITCH];
+  let fourth$s$m = square[end$s$m + 48u * PITCH];
+  var before$s$m = vec4<f32>(0.0); // over the blocks before this row's
+  var rest$s$m = fourth$s$m - local$s$m; // to the end of its own
+  var after$s$m = vec4<f32>(0.0); // over the blocks after it
+  if (row < 16u) {
+    rest$s$m = first$s$m - local$s$m;
+    after$s$m = second$s$m + third$s$m + fourth$s$m;
+  } else if (row < 32u) {
+    before$s$m = first$s$m;
+    rest$s$m = second$s$m - local$s$m;
+    after$s$m = third$s$m + fourth$s$m;
+  } else if (row < 48u) {
+    before$s$m = first$s$m + second$s$m;
+    rest$s$m = third$s$m - local$s$m;
+    after$s$m = fourth$s$m;
+  } else {
+    before$s$m = first$s$m + second$s$m + third$s$m;
+  }
+  if (row == 0u && c$s$m < K / 4u) {
+    keeps[block * (K / 4u) + c$s$m] = exp(rest$s$m + local$s$m + after$s$m);
+  }
+  let from$s$m = exp(before$s$m + local$s$m);
+  if (c$s$m < 4u * KT) {
+    operands[in_key_tiles + QUERY_AT + (4u * $su + $mu) * TILE] = vec4<f16>(from$s$m * vec4<f32>(query$s$m));
+#ifdef DELTA
+    operands[in_key_tiles + READ_AT + (4u * $su + $mu) * TILE] = vec4<f16>(from$s$m * vec4<f32>(read$s$m));
+#endif
+  }
+  let written$s$m = vec4<f32>(write$s$m);
+  key$s$m = vec4<f16>(exp(rest$s$m + after$s$m) * written$s$m);
+  // The pool's rows for this one, in fours from row to row like those of slices.
+  if (row >= 16u) {
+    let within = exp(local$s$m);
+    let to = half_at$m - 16u * HALF_PITCH;
+#ifdef DELTA
+    pool[to] = vec4<f16>(within * vec4<f32>(read$s$m));
+#endif
+    pool[QUERIES * HALF_PITCH + to] = vec4<f16>(within * vec4<f32>(query$s$m));
+  }
+  if (row < 48u) {
+    pool[NEXT * HALF_PITCH + half_at$m] = vec4<f16>(exp(rest$s$m) * written$s$m);
+  }
+  if (row < 32u) {
+    let over = select(third$s$m, second$s$m, row < 16u);
+    pool[AFTER_NEXT * HALF_PITCH + half_at$m] = vec4<f16>(exp(rest$s$m + over) * written$s$m);
+  }
+  if (row < 16u) {
+    let over = second$s$m + third$s$m;
+    pool[LAST * HALF_PITCH + half_at$m] = vec4<f16>(exp(rest$s$m + over) * written$s$m);
+  }
+#endfor
+  workgroupBarrier();
+  for (var m = 0u; m < 4u; m++) {
+    let writes = coopLoad<coop_mat16x16<f16, B>>(&pool[writes_at + m * 4u], HALF_PITCH);
+#ifdef DELTA
+    let ks = coopLoadT<coop_mat16x16<f16, A>>(&pool[keys_at + m * 4u], HALF_PITCH);
+    kk = coopMultiplyAdd(ks, writes, kk);
+#endif
+    let qs = coopLoadT<coop_mat16x16<f16, A>>(&pool[queries_at + m * 4u], HALF_PITCH);
+    qk = coopMultiplyAdd(qs, writes, qk);
+  }
+  workgroupBarrier();
+#endfor
+  // In `square`, where the blocks go: those that are none above the diagonal.
+  let product_at = select(later * 16u * PITCH + earlier * 4u, (team - 5u) * 4u, team >= 6u);
+#else
+  // The two products, a slice of channels at a time.
 #for j TWO
 #ifdef DELTA
   var kk$j = coop_mat16x16<f32, C>();
 #endif
   var qk$j = coop_mat16x16<f32, C>();
 #endfor
-#endif
-  for (var slice = 0u; slice < SLICES * SLICE; slice += SLICE) {
-    for (var e = lid; e < BLOCKS; e += THREADS) {
-      let place = part(e);
-      let c = slice / 4u + place.y;
-      let to = place.x * 4u * SLICE_PITCH + place.y;
-      var faded: mat4x4<f32>; // e^{G_C − G} K̃
-      for (var n = 0u; n < 4u; n++) {
-        let i = place.x * 4u + n;
-        var query = vec4<f32>(0.0);
-        var read = vec4<f32>(0.0);
-        var write = vec4<f32>(0.0);
-#ifdef CHANNEL
-        if (c < K / 4u) {
-          query = keys[from_keys + (CHUNK + i) * (K / 4u) + c];
-          write = keys[from_keys + (2u * CHUNK + i) * (K / 4u) + c];
-        }
-#else
-        let facts = rows[i];
-        if (i < length && c < K / 4u) {
-          query = facts.z * q[q_from + i * p.q_stride / 4u + c];
-          let at = k_from + i * p.k_stride / 4u + c;
-          read = facts.w * k[at];
+#for s SLICES
+#for m FOUR
+  pool[half_at$m] = read$s$m;
+  pool[X_FROM + half_at$m] = query$s$m;
 #ifdef WRITE_KEY
-          write = k[at + p.kt_at / 4u];
-#else
-          write = read;
+  pool[WRITE_FROM + half_at$m] = write$s$m;
 #endif
-        }
-        pool[to + n * SLICE_PITCH] = half4(read);
-        pool[Q_FROM + to + n * SLICE_PITCH] = half4(query);
-#ifdef WRITE_KEY
-        pool[WRITE_FROM + to + n * SLICE_PITCH] = half4(write);
-#endif
-#ifdef HEAD
-        query *= exp(facts.x);
-        write *= exp(whole - facts.x);
-#endif
-#endif
-        faded[n] = write;
-        if (c < KT * 4u) {
-          operands[base + QUERY_AT + in_tiles(i, c * 4u, KT)] = half4(query);
-        }
-      }
-      if (c < KT * 4u) {
-        faded = transpose(faded);
-        for (var n = 0u; n < 4u; n++) {
-          operands[base + KEY_AT + in_tiles(c * 4u + n, place.x * 4u, 4u)] = half4(faded[n]);
-        }
-      }
-    }
-#ifndef CHANNEL
-    workgroupBarrier();
-    for (var m = 0u; m < DEPTH; m++) {
-      let k_at = r * 16u * SLICE_PITCH + m * 4u;
-      let q_at = Q_FROM + k_at;
-#ifdef DELTA
-      let ks = coopLoadT<coop_mat16x16<f16, A>>(&pool[k_at], SLICE_PITCH);
-#endif
-      let qs = coopLoadT<coop_mat16x16<f16, A>>(&pool[q_at], SLICE_PITCH);
-#for j TWO
-      let write_at$j = WRITE_FROM + (h * 2u + $ju) * 16u * SLICE_PITCH + m * 4u;
-      let writes$j = coopLoad<coop_mat16x16<f16, B>>(&pool[write_at$j], SLICE_PITCH);
-#ifdef DELTA
-      kk$j = coopMultiplyAdd(ks, writes$j, kk$j);
-#endif
-      qk$j = coopMultiplyAdd(qs, writes$j, qk$j);
-#endfor
-    }
-    workgroupBarrier();
-#endif
-  }
-
-  // P, then L.
-#ifndef CHANNEL
-#for j TWO
-  let square_at$j = r * 16u * PITCH + (h * 2u + $ju) * 4u;
-  coopStoreT(qk$j, &square[square_at$j], PITCH);
 #endfor
   workgroupBarrier();
-#endif
-  for (var n = 0u; n < 4u; n++) {
-    let i = own.x + n;
-#ifdef CHANNEL
-    let score = pairs[from_pairs + (SCORES_AT + i * CHUNK + own.y) / 4u];
-#else
-    let score = decays(i, own.y, false) * square[i * PITCH + own.y / 4u];
-#endif
-    operands[base + SCORE_AT + in_tiles(i, own.y, 4u)] = half4(score);
-  }
+  for (var m = 0u; m < 4u; m++) {
+    let k_at = r * 16u * HALF_PITCH + m * 4u;
+    let q_at = X_FROM + k_at;
 #ifdef DELTA
-#ifndef CHANNEL
-  workgroupBarrier();
+    let ks = coopLoadT<coop_mat16x16<f16, A>>(&pool[k_at], HALF_PITCH);
+#endif
+    let qs = coopLoadT<coop_mat16x16<f16, A>>(&pool[q_at], HALF_PITCH);
 #for j TWO
-  coopStoreT(kk$j, &square[square_at$j], PITCH);
+    let write_at$j = WRITE_FROM + (h * 2u + $ju) * 16u * HALF_PITCH + m * 4u;
+    let writes$j = coopLoad<coop_mat16x16<f16, B>>(&pool[write_at$j], HALF_PITCH);
+#ifdef DELTA
+    kk$j = coopMultiplyAdd(ks, writes$j, kk$j);
+#endif
+    qk$j = coopMultiplyAdd(qs, writes$j, qk$j);
 #endfor
-  workgroupBarrier();
-#endif
-  for (var n = 0u; n < 4u; n++) {
-    let i = own.x + n;
-    let at = i * PITCH + own.y / 4u;
-#ifdef CHANNEL
-    square[at] = pairs[from_pairs + (i * CHUNK + own.y) / 4u];
-#else
-    square[at] = rows[i].y * decays(i, own.y, true) * square[at];
-#endif
   }
   workgroupBarrier();
-  invert(lid);
-  for (var n = 0u; n < 4u; n++) {
-    pool[(own.x + n) * T_PITCH + own.y / 4u] = half4(square[(own.x + n) * PITCH + own.y / 4u]);
-  }
+#endfor
+#for j TWO
+  let product_at$j = r * 16u * PITCH + (h * 2u + $ju) * 4u;
+#endfor
 #endif
 
-  // U.
-  let v_from = (chunk.x * p.v_stride + p.v_at + head * p.value_dim) / 4u;
-  let value_pad = (p.value_dim + 15u) / 16u * 16u;
-  for (var slice = 0u; slice < value_pad; slice += SLICE) {
-    for (var e = lid; e < BLOCKS; e += THREADS) {
-      let place = part(e);
-      let c = slice / 4u + place.y;
-      var values: mat4x4<f32>;
-      for (var n = 0u; n < 4u; n++) {
-        let i = place.x * 4u + n;
-        values[n] = vec4<f32>(0.0);
-        if (i < length && c < p.value_dim / 4u) {
-          values[n] = rows[i].y * v[v_from + i * p.v_stride / 4u + c];
-        }
-#ifdef DELTA
-        pool[X_FROM + i * SLICE_PITCH + place.y] = half4(values[n]);
-#endif
-      }
-#ifndef DELTA
-      put_values(base, place, c, value_pad, values);
-#endif
-    }
-#ifdef DELTA
-    workgroupBarrier();
-    product(r, h);
-    workgroupBarrier();
-    for (var e = lid; e < BLOCKS; e += THREADS) {
-      let place = part(e);
-      let at = place.x * 4u * PITCH + place.y;
-      let values = mat4x4<f32>(square[at], square[at + PITCH], square[at + 2u * PITCH], square[at + 3u * PITCH]);
-      put_values(base, place, slice / 4u + place.y, value_pad, values);
-    }
-#endif
-  }
-
-  // W.
-#ifdef DELTA
-  for (var slice = 0u; slice < SLICES * SLICE; slice += SLICE) {
-    for (var e = lid; e < BLOCKS; e += THREADS) {
-      let place = part(e);
-      let c = slice / 4u + place.y;
-      for (var n = 0u; n < 4u; n++) {
-        let i = place.x * 4u + n;
-        let facts = rows[i];
-        var read = vec4<f32>(0.0);
-        if (i < length && c < K / 4u) {
+  // P = tril(Q K̃ᵀ ⊙ Γ).
 #ifdef CHANNEL
-          read = facts.y * keys[from_keys + i * (K / 4u) + c];
-#else
-          read = facts.y * facts.w * exp(facts.x) * k[k_from + i * p.k_stride / 4u + c];
-#endif
-        }
-        pool[X_FROM + i * SLICE_PITCH + place.y] = half4(read);
-      }
-    }
-    workgroupBarrier();
-    product(r, h);
-    workgroupBarrier();
-    for (var e = lid; e < BLOCKS; e += THREADS) {
-      let place = part(e);
-      let c = slice / 4u + place.y;
-      if (c < KT * 4u) {
-        for (var n = 0u; n < 4u; n++) {
-          let i = place.x * 4u + n;
-          operands[base + W_AT + in_tiles(i, c * 4u, KT)] = half4(square[i * PITCH + place.y]);
-        }
-      }
-    }
-  }
-#endif
-}
-
-// Four rows of four columns of U.
-fn put_values(base: u32, place: vec2<u32>, c: u32, value_pad: u32, values: mat4x4<f32>) {
-  if (c * 4u < value_pad) {
-    let columns = transpose(values);
+  coopStoreT(qk, &square[product_at], PITCH);
 #for n FOUR
-    operands[base + U_AT + (c * 4u + $nu) * (CHUNK / 4u) + place.x] = half4(columns[$n]);
+  let near_at$n = (corner + down) * PITCH + corner / 4u + $nu;
+  if (4u * $nu + across <= down) {
+    square[near_at$n][across] = qk_near$n;
+  }
+#endfor
+#else
+#for j TWO
+  coopStoreT(qk$j, &square[product_at$j], PITCH);
+#endfor
+#endif
+  workgroupBarrier();
+#for m FOUR
+  let column$m = 4u * lane + 16u * $mu;
+  let columns$m = vec4<u32>(column$m, column$m + 1u, column$m + 2u, column$m + 3u);
+  var fade$m = vec4<f32>(1.0);
+#ifdef HEAD
+  fade$m = exp(min(vec4<f32>(sum) - facts[SUMS + lane + 4u * $mu], vec4<f32>(0.0)));
+#endif
+  let score$m = half4(select(vec4<f32>(0.0), fade$m * square[square_at$m], columns$m <= vec4<u32>(row)));
+#endfor
+
+#ifdef DELTA
+  // L and T.
+  workgroupBarrier();
+#ifdef CHANNEL
+  coopStoreT(kk, &square[product_at], PITCH);
+#for n FOUR
+  if (4u * $nu + across <= down) {
+    square[near_at$n][across] = kk_near$n;
+  }
+#endfor
+#else
+#for j TWO
+  coopStoreT(kk$j, &square[product_at$j], PITCH);
+#endfor
+#endif
+#for m FOUR
+  pool[X_FROM + half_at$m] = score$m;
+#endfor
+  workgroupBarrier();
+#for m FOUR
+  square[square_at$m] =
+    select(vec4<f32>(0.0), strength * fade$m * square[square_at$m], columns$m < vec4<u32>(row));
+#endfor
+  workgroupBarrier();
+  invert_blocks(lid);
+#for m FOUR
+  pool[half_at$m] = half4(select(-1.0, 1.0, row / 16u == $mu) * square[square_at$m]);
+#endfor
+  workgroupBarrier();
+  invert_pairs(lid);
+#for m FOUR
+  let t$m = facts[BETAS + lane + 4u * $mu] * square[square_at$m];
+  pool[half_at$m] = half4(select(vec4<f32>(0.0), t$m, row / 16u >= $mu));
+#endfor
+  workgroupBarrier();
+  // P T, then (e^{G_C − G} K̃)ᵀ T by sixty-four channels.
+#for j TWO
+  let to$j = r * 16u * PITCH + (h * 2u + $ju) * 4u;
+  let t_at$j = (h * 2u + $ju) * 4u;
+  var scores$j = coop_mat16x16<f32, C>();
+#endfor
+  for (var m = 0u; m < 4u; m++) {
+    let p_at = X_FROM + r * 16u * HALF_PITCH + m * 4u;
+    let scores = coopLoadT<coop_mat16x16<f16, A>>(&pool[p_at], HALF_PITCH);
+#for j TWO
+    let t$j = coopLoadT<coop_mat16x16<f16, B>>(&pool[t_at$j + m * 16u * HALF_PITCH], HALF_PITCH);
+    scores$j = coopMultiplyAdd(scores, t$j, scores$j);
 #endfor
   }
+#for j TWO
+  coopStoreT(scores$j, &square[to$j], PITCH);
+#endfor
+  workgroupBarrier();
+#for m FOUR
+  operands[in_token_tiles + SCORE_AT + $mu * TILE] = half4(square[square_at$m]);
+#endfor
+#for s SLICES
+#for m FOUR
+  pool[X_FROM + half_at$m] = key$s$m;
+#endfor
+  workgroupBarrier();
+#for j TWO
+  var keys$s$j = coop_mat16x16<f32, C>();
+#endfor
+  for (var m = 0u; m < 4u; m++) {
+    let x_at = X_FROM + m * 16u * HALF_PITCH + r * 4u;
+    let xs = coopLoad<coop_mat16x16<f16, A>>(&pool[x_at], HALF_PITCH);
+#for j TWO
+    let t$j = coopLoadT<coop_mat16x16<f16, B>>(&pool[t_at$j + m * 16u * HALF_PITCH], HALF_PITCH);
+    keys$s$j = coopMultiplyAdd(xs, t$j, keys$s$j);
+#endfor
+  }
+#for j TWO
+  coopStoreT(keys$s$j, &square[to$j], PITCH);
+#endfor
+  workgroupBarrier();
+  // Here a row is a channel.
+  if (16u * $su + row / 4u < 4u * KT) {
+#for m FOUR
+    operands[in_token_tiles + KEY_AT + (16u * $su + $mu) * TILE] = half4(square[square_at$m]);
+#endfor
+  }
+#endfor
+#else
+  // Without L, T is diag(β).
+#for m FOUR
+  operands[in_token_tiles + SCORE_AT + $mu * TILE] =
+    half4(facts[BETAS + lane + 4u * $mu] * vec4<f32>(score$m));
+#endfor
+#for s SLICES
+  workgroupBarrier();
+#for m FOUR
+  square[square_at$m] = strength * vec4<f32>(key$s$m);
+#endfor
+  workgroupBarrier();
+  if (16u * $su + row / 4u < 4u * KT) {
+#for m FOUR
+    let tokens$s$m = (4u * lane + 16u * $mu) * PITCH + row / 4u;
+    operands[in_token_tiles + KEY_AT + (16u * $su + $mu) * TILE] = half4(vec4<f32>(
+      square[tokens$s$m][row % 4u],
+      square[tokens$s$m + PITCH][row % 4u],
+      square[tokens$s$m + 2u * PITCH][row % 4u],
+      square[tokens$s$m + 3u * PITCH][row % 4u]));
+#endfor
+  }
+#endfor
+#endif
 }
