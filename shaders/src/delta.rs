@@ -11,7 +11,7 @@ pub use coop::{
 };
 
 use crate::kernels::Kernel;
-use crate::variant::Variant;
+use crate::variant::{Features, Variant};
 
 /// How the state fades.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -90,6 +90,59 @@ pub fn precond_apply(key_dim: u32, chunked: bool) -> Variant {
 /// only without a write key of its own.
 pub fn step(parts: Parts, key_dim: u32, columns: u32, split: u32, normalise: bool) -> Variant {
     let variant = Variant::new(Kernel::DeltaStep).with("K", padded(key_dim)).with("BV", columns).with("SPLIT", split);
+    parts.flags(variant).flag("NORMALISE", normalise)
+}
+
+/// How [`lanes`] spreads S over subgroups.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct LanesTile {
+    /// The size that every subgroup has.
+    pub subgroup: u32,
+    /// Fours of columns a subgroup: a power of two that divides `subgroup`.
+    pub columns: u32,
+    /// Subgroups a workgroup.
+    pub teams: u32,
+}
+
+impl LanesTile {
+    /// Subgroups that share a head.
+    pub fn blocks(self, value_dim: u32) -> u32 {
+        value_dim.div_ceil(4 * self.columns)
+    }
+
+    /// For `batch` heads of these dims, on a device whose subgroups all have `subgroup` lanes, with at most `channels`
+    /// a lane: many have more loads in flight, few make less code, which a single step waits for. `None` where the dims
+    /// do not fit. Only the number of subgroups a workgroup depends on `batch`, and no result on that.
+    pub fn new(key_dim: u32, value_dim: u32, channels: u32, batch: u32, subgroup: u32) -> Option<Self> {
+        if !(4..=128).contains(&subgroup) || !subgroup.is_power_of_two() || !value_dim.is_multiple_of(4) {
+            return None;
+        }
+        let fits = |columns: u32| {
+            let whole = key_dim.is_multiple_of(4 * subgroup / columns) && key_dim * columns / subgroup <= channels;
+            whole && columns <= (value_dim / 4).next_power_of_two()
+        };
+        let columns = (0..=subgroup.ilog2().min(4)).rev().map(|n| 1 << n).find(|c| fits(*c))?;
+        // Few heads: a subgroup a workgroup, so that they spread over the device.
+        let all = value_dim.div_ceil(4 * columns);
+        let teams = if all * batch <= 1024 { 1 } else { all.min(256 / subgroup) };
+        Some(Self { subgroup, columns, teams })
+    }
+
+    /// Columns of V a workgroup.
+    pub fn width(self) -> u32 {
+        4 * self.columns * self.teams
+    }
+}
+
+/// `delta/lanes`: groups (⌈V / tile.width()⌉, HV, sequences). K is a multiple of `4 · subgroup / columns`, V of 4.
+pub fn lanes(parts: Parts, key_dim: u32, tile: LanesTile, normalise: bool) -> Variant {
+    let variant = Variant::new(Kernel::DeltaLanes)
+        .with("K", key_dim)
+        .with("FOURS", key_dim * tile.columns / (4 * tile.subgroup))
+        .with("SUBGROUP", tile.subgroup)
+        .with("COLUMNS", tile.columns)
+        .with("TEAMS", tile.teams)
+        .features(Features { subgroups: true, ..Features::default() });
     parts.flags(variant).flag("NORMALISE", normalise)
 }
 

@@ -109,6 +109,8 @@ files! {
         Embed = "linear/embed",
         /// Draws a token a row: filters, exponential race, end of text.
         Draw = "sample/draw",
+        /// The same with subgroups of one size.
+        DrawLanes = "sample/lanes",
         /// Queries and keys of a delta rule: padded, normalised; Longhorn's β.
         DeltaPrepare = "delta/prepare",
         /// Preconditioner: what each chunk adds to the running sums.
@@ -119,6 +121,8 @@ files! {
         PrecondApply = "delta/precond/apply",
         /// The delta rule token by token.
         DeltaStep = "delta/step",
+        /// The same, a subgroup alone.
+        DeltaLanes = "delta/lanes",
         /// Chunkwise: a chunk's products with itself, and its decays.
         ChunkGram = "delta/chunk/gram",
         /// Chunkwise: triangular inverse.
@@ -167,6 +171,8 @@ files! {
         ConvTail = "conv/tail",
         /// A decode step of a mixer: gates, delta rule, output norm and gate.
         MixerStep = "mixer/step",
+        /// The same, a subgroup alone.
+        MixerLanes = "mixer/lanes",
         /// The same in four columns an invocation, for software adapters.
         MixerSolo = "mixer/solo",
         /// Tiles of a picture of the state.
@@ -206,6 +212,7 @@ files! {
         "linear/input",
         "linear/output",
         "linear/ends",
+        "sample/filter",
     }
 }
 

@@ -5,6 +5,7 @@
 //! and features; [`Variant::source`] gives its complete WGSL.
 
 pub mod attention;
+mod bake;
 pub mod delta;
 mod emulate;
 pub mod head;

@@ -62,6 +62,11 @@ pub enum Prologue {
         /// The gate.
         gate: Gate,
     },
+    /// Per head: the scale of an RMSNorm whose weights and gate have been applied already; aligned, without a tail.
+    Scaled {
+        /// Sums of squares a head.
+        blocks: u32,
+    },
     /// SwiGLU.
     SwiGlu,
 }
@@ -122,6 +127,9 @@ impl Product {
         if norm {
             v = v.with("HEADS", heads);
         }
+        if let Prologue::Scaled { blocks } = self.prologue {
+            v = v.with("BLOCKS", blocks).flag("SCALED", true);
+        }
         v = gate
             .flags(v)
             .flag("ADD", self.destination == Destination::Add)
@@ -157,11 +165,12 @@ pub struct GemvTile {
     pub masked: bool,
     /// Whether an output is silu(one weight row) · (another): SwiGLU. `outputs` counts outputs, not weight rows.
     pub paired: bool,
-    /// The size that every subgroup has, a multiple of `team`; 0: lanes meet in workgroup memory.
+    /// The size that every subgroup has, a multiple of `team`, or a part of it where `team` is `workgroup`; 0: lanes meet
+    /// in workgroup memory.
     pub subgroup: u32,
 }
 
-/// `linear/gemv`: weights, x, norm, gate, bias, pack and state of a convolution, row table, out; those that there are.
+/// `linear/gemv`: weights, x, norm, gate, sums of squares, bias, pack and state of a convolution, row table, out; those that there are.
 /// Groups (⌈outputs of all / (workgroup / team · outputs)⌉, rows / tile.rows).
 pub fn gemv(product: &Product, tile: GemvTile) -> Variant {
     let weight_rows = if tile.paired { 2 * tile.outputs } else { tile.outputs };
@@ -176,7 +185,9 @@ pub fn gemv(product: &Product, tile: GemvTile) -> Variant {
         .flag("PAIRED", tile.paired);
     if tile.subgroup > 0 {
         let features = Features { subgroups: true, ..Features::default() };
-        return v.with("SUBGROUP", tile.subgroup).flag("SUBGROUPS", true).features(features);
+        let ahead = tile.rows * tile.outputs <= tile.team && !product.last;
+        let v = v.with("SUBGROUP", tile.subgroup).flag("SUBGROUPS", true).flag("AHEAD", ahead).features(features);
+        return if tile.team > tile.subgroup { v.with("SPLIT", tile.team / tile.subgroup) } else { v };
     }
     let sums = weight_rows + u32::from(product.prologue == Prologue::Rms);
     // 12 KiB of workgroup memory at most, and a power of two, so that blocks divide the rows.

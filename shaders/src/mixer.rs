@@ -1,9 +1,9 @@
 //! Variants of the kernels around the delta rule in a model's layer: convolution, gates, a decode step.
 
-use crate::delta::Decay;
+use crate::delta::{Decay, LanesTile};
 use crate::kernels::Kernel;
 use crate::linear::{Gate, SOLO_WORKGROUP};
-use crate::variant::Variant;
+use crate::variant::{Features, Variant};
 
 /// What specialises a layer's mixer.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -121,6 +121,28 @@ pub struct StepOutput {
     pub gate: Gate,
 }
 
+/// `mixer/lanes`: x, aux (`apart`), z (with a gate), pack (with a decay or a norm), row table, state, sums (with a norm),
+/// out. K is a multiple of `4 · subgroup / columns`, V of 4. The norm's scale is left to the product that follows.
+///
+/// `convolved`: x comes after convolution and SiLU. Groups (⌈V / tile.width()⌉, HV, rows).
+pub fn lanes(form: &MixerForm, tile: LanesTile, output: StepOutput, convolved: bool) -> Variant {
+    let v = form
+        .variant(Kernel::MixerLanes)
+        .with("SUBGROUP", tile.subgroup)
+        .with("COLUMNS", tile.columns)
+        .with("TEAMS", tile.teams)
+        .with("BLOCKS", tile.blocks(form.value_dim))
+        .with("FOURS", form.key_dim * tile.columns / (4 * tile.subgroup))
+        .flag("XVEC", true)
+        .flag("DELTA", form.delta)
+        .flag("LONGHORN", form.longhorn)
+        .flag("CONV", convolved)
+        .flag("NORM", output.norm)
+        .flag("PACK", step_packed(form, output))
+        .features(Features { subgroups: true, ..Features::default() });
+    output.gate.flags(v)
+}
+
 /// `mixer/step`: x, aux (`apart`), z (with a gate), pack (with a decay or a norm), row table, state, out.
 ///
 /// `convolved`: x comes after convolution and SiLU. Groups (⌈V / columns⌉, HV, rows).
@@ -138,7 +160,7 @@ pub fn step(form: &MixerForm, tile: StepTile, output: StepOutput, convolved: boo
     output.gate.flags(v)
 }
 
-/// Whether [`step`] reads small weights.
+/// Whether [`step`] and [`lanes`] read small weights.
 pub fn step_packed(form: &MixerForm, output: StepOutput) -> bool {
     output.norm || form.decay != Decay::None
 }

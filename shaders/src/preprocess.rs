@@ -53,6 +53,14 @@ pub enum PreprocessError {
         /// What is wrong.
         what: String,
     },
+    /// A kernel's `Params` cannot be made consts.
+    #[error("{file}: Params as consts: {what}")]
+    Params {
+        /// File.
+        file: String,
+        /// What is wrong.
+        what: &'static str,
+    },
     /// Binding numbers have a gap.
     #[error("{file}: binding {missing} is missing")]
     Sparse {

@@ -1,7 +1,9 @@
 //! A shader variant: one kernel file, specialised by text.
 
+use crate::bake::bake;
 use crate::emulate::emulate;
 use crate::kernels::{Kernel, SHARED, file};
+use crate::params::Uniform;
 use crate::preprocess::{PreprocessError, preprocess};
 
 /// Optional device features that a variant uses. A base variant uses none.
@@ -28,6 +30,8 @@ pub struct Variant {
     pub flags: Vec<&'static str>,
     /// Features that the text uses.
     pub features: Features,
+    /// The `Params` as they lie in memory, where they are consts of the text; empty where they are a uniform.
+    pub baked: Vec<u32>,
 }
 
 /// The flag of [`Variant::emulated`].
@@ -60,7 +64,7 @@ pub struct Source {
 impl Variant {
     /// A base variant of `kernel`.
     pub fn new(kernel: Kernel) -> Self {
-        Self { kernel, consts: Vec::new(), flags: Vec::new(), features: Features::default() }
+        Self { kernel, consts: Vec::new(), flags: Vec::new(), features: Features::default(), baked: Vec::new() }
     }
     /// Adds `const name: u32 = value;`.
     #[must_use]
@@ -80,6 +84,13 @@ impl Variant {
     #[must_use]
     pub fn features(mut self, features: Features) -> Self {
         self.features = features;
+        self
+    }
+    /// Makes the `Params` consts of the text: a kernel that waits for little else then waits for no uniform either, and
+    /// its loops have counts that the driver knows. For kernels that a plan runs with few different `Params`.
+    #[must_use]
+    pub fn baked<P: Uniform>(mut self, params: &P) -> Self {
+        self.baked = bytemuck::cast_slice(bytemuck::bytes_of(params)).to_vec();
         self
     }
     /// Replaces cooperative matrices by plain WGSL when `on`: for tests on devices without them. Far slower, and the
@@ -112,7 +123,8 @@ impl Variant {
     pub fn line(&self) -> String {
         let f = self.features;
         let marks = [(f.f16, " +f16"), (f.subgroups, " +subgroups"), (f.cooperative_matrix, " +coop")];
-        marks.iter().filter(|(on, _)| *on).fold(self.label(), |line, (_, mark)| line + mark)
+        let line = marks.iter().filter(|(on, _)| *on).fold(self.label(), |line, (_, mark)| line + mark);
+        self.baked.iter().fold(line, |line, word| format!("{line} @{word:x}"))
     }
     /// The variant that a line names; `None` for a kernel or a name that no shader has.
     pub fn from_line(line: &str) -> Option<Self> {
@@ -124,6 +136,7 @@ impl Variant {
                 "+f16" => variant.features.f16 = true,
                 "+subgroups" => variant.features.subgroups = true,
                 "+coop" => variant.features.cooperative_matrix = true,
+                _ if word.starts_with('@') => variant.baked.push(u32::from_str_radix(word.get(1..)?, 16).ok()?),
                 _ => match word.split_once('=') {
                     Some((name, value)) => variant.consts.push((known_name(name)?, value.parse().ok()?)),
                     None => variant.flags.push(known_name(word)?),
@@ -137,6 +150,9 @@ impl Variant {
         let mut body = preprocess(self.kernel.path(), &self.consts, &self.flags)?;
         if self.flags.contains(&EMULATE) {
             body = emulate(self.kernel.path(), &body)?;
+        }
+        if !self.baked.is_empty() {
+            body = bake(self.kernel.path(), &body, &self.baked)?;
         }
         let mut wgsl = String::with_capacity(body.len() + 512);
         // `enable` directives must come before everything else.

@@ -1,7 +1,8 @@
 //! Every shipped variant: valid WGSL within its limits, translatable to SPIR-V, MSL and HLSL, bindings and params as
 //! the Rust side has them. No GPU involved.
 
-use deltanet_shaders::params::Field;
+use deltanet_shaders::params::{DrawParams, Field};
+use deltanet_shaders::sample::draw;
 use deltanet_shaders::{Access, Shipped, Variant, shipped};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
@@ -146,6 +147,12 @@ fn a_variant_survives_its_line() {
     for s in shipped() {
         assert_eq!(Variant::from_line(&s.variant.line()).as_ref(), Some(&s.variant), "{}", s.variant.line());
     }
+    // With its params, which are then no uniform.
+    let params = DrawParams { vocab: 70, stride: 128, seen: 8, logits: 12, max_steps: 4 };
+    let baked = draw(32).baked(&params);
+    assert_eq!(Variant::from_line(&baked.line()).as_ref(), Some(&baked));
+    let source = baked.source().unwrap();
+    assert!(source.wgsl.contains("const params = Params(70u, 128u, 8u, 12u, 4u);") && source.bindings.len() == 3);
     for line in ["", "no/such_kernel", "delta/step NO_SUCH_NAME=4", "delta/step K=four", "delta/step K=-1"] {
         assert_eq!(Variant::from_line(line), None, "{line:?}");
     }

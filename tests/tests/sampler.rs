@@ -4,14 +4,15 @@ use deltanet::gpu::{Dispatch, Gpu, Program};
 use deltanet::sampler::{Sampling, sample};
 use deltanet_shaders::head::{self, HeadLayout};
 use deltanet_shaders::params::DrawParams;
-use deltanet_shaders::sample::draw as variant;
+use deltanet_shaders::sample::{draw as variant, draw_lanes};
 use deltanet_tests::devices;
 use deltanet_tests::random::Random;
 
-/// Draws `steps` tokens a row, all from the row's same logits, at positions 0, 1, 2, … With `group` invocations.
+/// Draws `steps` tokens a row, all from the row's same logits, at positions 0, 1, 2, … With `group` invocations, which
+/// meet by subgroups where `subgroup` says how large those are.
 fn draw(
     gpu: &Gpu,
-    group: u32,
+    (group, subgroup): (u32, u32),
     vocab: usize,
     rows: &[(Vec<f32>, Sampling)],
     seen: &[u32],
@@ -43,7 +44,7 @@ fn draw(
         gpu.buffer("emits", rows.len() as u64 * u64::from(steps) * 16).unwrap(),
     ];
     let dispatch = Dispatch {
-        variant: variant(group),
+        variant: if subgroup > 0 { draw_lanes(vocab as u32, group, subgroup) } else { variant(group) },
         params: bytemuck::bytes_of(&params).to_vec(),
         buffers: vec![0, 1, 2],
         groups: [rows.len() as u32, 1, 1],
@@ -94,7 +95,10 @@ fn same_seed_same_tokens_on_cpu_and_gpu() {
         })
         .collect();
     let steps = 60;
-    for (gpu, group) in devices::both().into_iter().zip([32, 256]) {
+    let [one, other] = devices::both();
+    let size = other.caps().subgroup_size;
+    assert!(size.is_power_of_two(), "expected an adapter with subgroups of one size, got {size}");
+    for (gpu, group) in [(one, (32, 0)), (other, (256, 0)), (other, (64, size)), (other, (512, size))] {
         for ((logits, sampling), emits) in rows.iter().zip(draw(gpu, group, vocab, &rows, &seen, steps)) {
             let mut seen = seen.clone();
             for (position, emit) in emits.iter().enumerate() {
@@ -166,7 +170,7 @@ fn chi_square_gpu() {
         let logits: Vec<f32> = random.normals(vocab).iter().map(|l| 1.5 * l).collect();
         let plain = Sampling { temperature: 0.9, top_p: 1.0, min_p: 0.0, ..Sampling::default() };
         let rows: Vec<_> = (0..rows).map(|r| (logits.clone(), Sampling { seed: r, ..plain })).collect();
-        let tokens: Vec<u32> = draw(gpu, 256, vocab, &rows, &[], steps).iter().flatten().map(|e| e[0]).collect();
+        let tokens: Vec<u32> = draw(gpu, (256, 0), vocab, &rows, &[], steps).iter().flatten().map(|e| e[0]).collect();
         chi_square(&logits, &plain, |_| true, &tokens);
     }
 }

@@ -5,7 +5,7 @@
 
 use bytemuck::bytes_of;
 use deltanet_shaders::head::HeadLayout;
-use deltanet_shaders::params::{BeginParams, EmbedParams};
+use deltanet_shaders::params::{BeginParams, EmbedParams, Uniform};
 use deltanet_shaders::{Variant, linear};
 
 use super::attention::PagePool;
@@ -80,8 +80,19 @@ pub(super) struct Fused {
     pub(super) convolved: Option<BufId>,
     /// The buffer whose norm and gate have been done by the mixer that wrote it.
     pub(super) normed: Option<BufId>,
+    /// The same, but for the scales of the norm: the product makes these.
+    pub(super) scaled: Option<Scaled>,
     /// The buffer whose SwiGLU has been done by the product that wrote it.
     pub(super) gated: Option<BufId>,
+}
+
+/// A mixer's output with its norm's weights and gate applied, and what the scales of its heads are made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scaled {
+    pub(super) of: BufId,
+    /// Sums of squares, `[rows, heads, blocks]`.
+    pub(super) sums: Place,
+    pub(super) blocks: u32,
 }
 
 /// A plan, lowered.
@@ -180,11 +191,16 @@ impl Lower<'_> {
 
     /// Scratch for the op at hand, so many f32 elements a row.
     pub(super) fn pass(&mut self, name: &'static str, width: u32) -> Result<Place> {
+        let place = self.scratch_of(name, width)?;
+        self.passing.push(place.buffer);
+        Ok(place)
+    }
+
+    /// Scratch that whoever uses it up adds to `passing`.
+    pub(super) fn scratch_of(&mut self, name: &'static str, width: u32) -> Result<Place> {
         let stride = self.stride(width);
         let bytes = 4 * u64::from(stride) * u64::from(self.rows()) + self.slack();
-        let buffer = self.scratch.take(self.gpu, self.buffers, name, bytes)?;
-        self.passing.push(buffer);
-        Ok(Place { buffer, stride })
+        Ok(Place { buffer: self.scratch.take(self.gpu, self.buffers, name, bytes)?, stride })
     }
 
     /// Gives back what no op after the `i`-th uses.
@@ -228,6 +244,21 @@ impl Lower<'_> {
         self.out.push(Dispatch { variant, params: params.to_vec(), buffers, groups });
     }
 
+    /// The same with the params in the kernel's text where that pays: in decodes, whose dispatches are short.
+    pub(super) fn push_with<P: Uniform>(
+        &mut self,
+        variant: Variant,
+        params: &P,
+        buffers: Vec<usize>,
+        groups: [u32; 3],
+    ) {
+        if self.plan.kind == PlanKind::Decode && !self.caps.software {
+            self.push(variant.baked(params), &[], buffers, groups);
+        } else {
+            self.push(variant, bytes_of(params), buffers, groups);
+        }
+    }
+
     fn begin(&mut self) -> Result<()> {
         let params = BeginParams {
             rows: self.rows(),
@@ -263,7 +294,7 @@ impl Lower<'_> {
             } else {
                 buffers.push(f.tokens);
             }
-            self.push(variant, bytes_of(&params), buffers, [self.rows(), 1, 1]);
+            self.push_with(variant, &params, buffers, [self.rows(), 1, 1]);
         }
         Ok(())
     }

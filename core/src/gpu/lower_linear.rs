@@ -146,6 +146,18 @@ impl Lower<'_> {
                 self.fused.normed = None;
                 Prologue::Plain
             }
+            Input::HeadNorm { x, head_dim, eps, .. } if self.fused.scaled.is_some_and(|s| s.of == x.buf) => {
+                let Some(scaled) = self.fused.scaled.take() else {
+                    return Err(Error::Gpu("no sums of squares".into()));
+                };
+                // Given back after this op, like scratch of its own.
+                self.passing.push(scaled.sums.buffer);
+                norm = Some(scaled.sums.buffer);
+                params.head_dim = *head_dim as u32;
+                params.eps = *eps;
+                params.gate_stride = scaled.sums.stride;
+                Prologue::Scaled { blocks: scaled.blocks }
+            }
             Input::RmsNorm { weight, eps, .. } => {
                 norm = Some(self.vector(*weight)?);
                 params.eps = *eps;
@@ -193,6 +205,8 @@ impl Lower<'_> {
         let rows = self.rows();
         match s.prologue {
             Prologue::Plain => {}
+            // Made for one-pass products alone.
+            Prologue::Scaled { .. } => return Err(Error::Gpu("scales of heads to make in a pass of their own".into())),
             Prologue::Rms => self.rms(&s, out, one, alone),
             Prologue::Head { heads, norm, gate } => {
                 let params = HeadNormParams {
@@ -293,7 +307,7 @@ impl Lower<'_> {
             let tile = gemv_tile(params.input.groups, outputs, rows_a_pass(rows, GEMV_ROWS), paired, self.caps);
             let a_group = tile.workgroup / tile.team * tile.outputs;
             let groups = [outputs.div_ceil(a_group), rows.div_ceil(tile.rows), 1];
-            self.push(gemv(&product, tile), bytes_of(&params), buffers, groups);
+            self.push_with(gemv(&product, tile), &params, buffers, groups);
         }
     }
 
@@ -301,8 +315,11 @@ impl Lower<'_> {
     fn panel(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32, paired: bool) -> bool {
         let product = Self::product(matrix, source, target, false);
         let parts = self.parts(matrix, source, target, &product);
-        let tile = panel_tile(&product, source.params.groups, rows, paired, self.caps);
-        let Some(tile) = tile else { return false };
+        // Parts are of one size, but for the last.
+        let weights = parts.first().map_or(0, |(params, _)| params.output.out_dim);
+        let same = parts.iter().all(|(p, _)| p.output.out_dim >= SPLIT_OUTPUTS || weights < SPLIT_OUTPUTS);
+        let team = team(source.params.groups, weights, paired, self.caps);
+        let Some(tile) = panel_tile(&product, team, rows, paired, self.caps).filter(|_| same) else { return false };
         for (params, buffers) in parts {
             let outputs = if paired { params.output.out_dim / 2 } else { params.output.out_dim };
             let groups = [outputs.div_ceil(tile.group_outputs()), rows / tile.group_rows(), 1];
@@ -394,10 +411,20 @@ fn coop_tile(rows: u32, out_dim: u32, split: bool, workgroup_bytes: u32) -> Coop
     if tiles >= 96 && COOP_LARGE.bytes(split) <= workgroup_bytes { COOP_LARGE } else { COOP_SMALL }
 }
 
-/// Lanes that share an output, and the size of a subgroup (0: they meet in workgroup memory). It depends on the matrix
-/// and the device alone: a row's result must not depend on how many rows there are.
-fn team(groups: u32, caps: &Caps) -> (u32, u32) {
+/// From so many eights a row, and below so many rows, a whole workgroup shares a row of a one-pass product.
+const SPLIT_GROUPS: u32 = 96;
+const SPLIT_OUTPUTS: u32 = 4096;
+/// Its lanes.
+const SPLIT_TEAM: u32 = 128;
+
+/// Lanes that share an output, and the size of a subgroup (0: they meet in workgroup memory). `weights`: rows of the
+/// matrix. It depends on the matrix and the device alone: a row's result must not depend on how many rows there are.
+fn team(groups: u32, weights: u32, paired: bool, caps: &Caps) -> (u32, u32) {
     let subgroup = if caps.subgroup_size.is_power_of_two() && caps.subgroup_size >= 4 { caps.subgroup_size } else { 0 };
+    // Where rows are long and not very many, more lanes keep a large device's memory busy.
+    if (4..SPLIT_TEAM).contains(&subgroup) && !paired && groups >= SPLIT_GROUPS && weights < SPLIT_OUTPUTS {
+        return (SPLIT_TEAM, subgroup);
+    }
     let most = if subgroup > 0 { subgroup.min(32) } else { 32 };
     // About three loads a lane hide their latency; fewer lanes make the sum at the end cheaper.
     ((groups / 3).next_power_of_two().clamp(4, most), subgroup)
@@ -407,10 +434,15 @@ fn team(groups: u32, caps: &Caps) -> (u32, u32) {
 const PANEL_ROWS: u32 = 16;
 
 /// `None` where that kernel does not do what is to be done.
-fn panel_tile(product: &Product, groups: u32, rows: u32, paired: bool, caps: &Caps) -> Option<PanelTile> {
-    let (team, subgroup) = team(groups, caps);
+fn panel_tile(
+    product: &Product,
+    (team, subgroup): (u32, u32),
+    rows: u32,
+    paired: bool,
+    caps: &Caps,
+) -> Option<PanelTile> {
     let simple = matches!(product.prologue, Prologue::Plain | Prologue::Rms) && product.aligned && !product.tail;
-    if subgroup == 0 || team < 8 || !simple || rows < PANEL_ROWS || product.last {
+    if subgroup == 0 || team < 8 || team > subgroup || !simple || rows < PANEL_ROWS || product.last {
         return None;
     }
     let tile = PanelTile { workgroup: 128.max(subgroup), team, rows: 8, sets: 1, slabs: 2, paired, subgroup };
@@ -419,15 +451,22 @@ fn panel_tile(product: &Product, groups: u32, rows: u32, paired: bool, caps: &Ca
 }
 
 fn gemv_tile(groups: u32, outputs: u32, rows: u32, paired: bool, caps: &Caps) -> GemvTile {
-    let (team, subgroup) = team(groups, caps);
-    let outputs = match if paired { 2 * outputs } else { outputs } {
-        0..2048 => 1,
-        2048..8192 => 2,
+    let weights = if paired { 2 * outputs } else { outputs };
+    let (team, subgroup) = team(groups, weights, paired, caps);
+    let outputs = match weights {
+        // Every output reads the rows again.
+        _ if team == SPLIT_TEAM && rows > 2 => 4,
+        ..1024 if team == SPLIT_TEAM => 1,
+        ..2048 if team == SPLIT_TEAM && groups > 256 => 1,
+        _ if team == SPLIT_TEAM => 2,
+        ..2048 => 1,
+        2048..10_240 => 2,
         _ => 4,
     };
     let outputs = if paired { outputs.max(2) / 2 } else { outputs };
     // With several rows, their sums need the registers.
-    let unroll = if rows > 2 { 1 } else { groups.div_ceil(team).clamp(1, 4) };
+    let rounds = groups.div_ceil(team).max(1);
+    let unroll = if rows > 2 { 1 } else { rounds.div_ceil(rounds.div_ceil(4)) };
     let masked = !groups.is_multiple_of(team * unroll) && unroll > 1;
     GemvTile { workgroup: 128, team, outputs, rows, unroll, masked, paired, subgroup }
 }

@@ -2,17 +2,18 @@
 
 use bytemuck::bytes_of;
 use deltanet_shaders::mixer::{
-    MixerForm, StepOutput, StepTile, conv_tail, prep, prep_workgroup, solo_step, step, step_packed, tail_workgroup,
+    MixerForm, StepOutput, StepTile, conv_tail, lanes, prep, prep_workgroup, solo_step, step, step_packed,
+    tail_workgroup,
 };
-use deltanet_shaders::params::{ConvParams, GateParams, PrepParams, SoloStepParams, StepParams};
+use deltanet_shaders::params::{ConvParams, GateParams, LanesParams, PrepParams, SoloStepParams, StepParams};
 use deltanet_shaders::{
-    delta as shaders,
+    delta::{self as shaders, LanesTile},
     linear::{Gate, SOLO_WORKGROUP},
 };
 
 use super::caps::Caps;
 use super::delta::{DeltaCall, PrecondViews, Slots, Table, View, chunk_length, lower_chunk, lower_recurrent};
-use super::lower::{Lower, Place};
+use super::lower::{Lower, Place, Scaled};
 use super::lower_linear::gate_of;
 use crate::error::{Error, Result};
 use crate::ops::{GateForm, Input, Linear, Mixer, WeightId};
@@ -251,6 +252,9 @@ impl Lower<'_> {
     /// A decode step in one kernel. Takes over the norm and gate of the product that follows where a workgroup has a
     /// whole head.
     fn step(&mut self, op: &Mixer, next: Option<&Linear>) -> Result<()> {
+        if self.lanes(op, next)? {
+            return Ok(());
+        }
         let v = op.value_dim as u32;
         let tile = step_tile(op.key_dim as u32, v, self.caps);
         let mut norm = None;
@@ -298,8 +302,72 @@ impl Lower<'_> {
         buffers.extend(step_packed(&form, output).then_some(pack));
         buffers.extend([self.fixed.table, state, out.buffer]);
         let groups = [v.div_ceil(tile.columns), form.value_heads, self.rows()];
-        self.push(step(&form, tile, output, convolved), bytes_of(&params), buffers, groups);
+        self.push_with(step(&form, tile, output, convolved), &params, buffers, groups);
         Ok(())
+    }
+
+    /// The same by subgroups that work alone, where dims, places and the device allow it.
+    fn lanes(&mut self, op: &Mixer, next: Option<&Linear>) -> Result<bool> {
+        let [h, hv, k, v] = [op.heads, op.value_heads, op.key_dim, op.value_dim].map(|n| n as u32);
+        // A small head in one workgroup takes less time than the norm that several leave to the product.
+        if k * v < LANES_HEAD {
+            return Ok(false);
+        }
+        let Some(tile) = LanesTile::new(k, v, LANES_CHANNELS, hv * self.rows(), self.caps.subgroup_size) else {
+            return Ok(false);
+        };
+        let (state, words) = self.layer_state(op.layer)?;
+        let (x, x_at) = self.cols(&op.qkv)?;
+        let out = self.place(op.out)?;
+        let mut places = vec![x_at, h * k, words, op.state.s as u32];
+        let mut params = LanesParams { x_at, state_words: words, state_at: op.state.s as u32, ..Default::default() };
+        (params.out_stride, params.scale) = (out.stride, (op.key_dim as f32).sqrt().recip());
+        let (mut weight, mut gate) = (None, None);
+        let mut activation = Gate::None;
+        let follows = |input: &Input| {
+            let Input::HeadNorm { x, head_dim, .. } = input else { return false };
+            x.buf == op.out && x.at == 0 && *head_dim == op.value_dim && v.is_multiple_of(8)
+        };
+        if let Some(Linear { input: Input::HeadNorm { weight: w, gate: g, .. }, .. }) =
+            next.filter(|l| follows(&l.input))
+        {
+            weight = *w;
+            if let Some((cols, a)) = g {
+                let (place, at) = self.cols(cols)?;
+                (params.z_stride, params.z_at) = (place.stride, at);
+                places.push(at);
+                gate = Some(place.buffer);
+                activation = gate_of(*a);
+            }
+        }
+        if places.iter().any(|p| !p.is_multiple_of(4)) {
+            return Ok(false);
+        }
+        let (pack, packed) = self.mixer_pack(op, weight)?;
+        let (gates, aux, bounded) = self.gates(op, x, &packed)?;
+        params.gates = gates;
+        let form = form(op, bounded, aux != x);
+        let output = StepOutput { norm: weight.is_some(), gate: activation };
+        let mut buffers = vec![x.buffer];
+        buffers.extend(form.apart.then_some(aux.buffer));
+        buffers.extend(gate);
+        buffers.extend(step_packed(&form, output).then_some(pack));
+        buffers.extend([self.fixed.table, state]);
+        if weight.is_some() {
+            let blocks = tile.blocks(v);
+            let sums = self.scratch_of("sums of squares", hv * blocks)?;
+            [.., params.norm] = packed;
+            params.sums_stride = sums.stride;
+            buffers.push(sums.buffer);
+            self.fused.scaled = Some(Scaled { of: op.out, sums, blocks });
+        } else if gate.is_some() {
+            self.fused.normed = Some(op.out);
+        }
+        buffers.push(out.buffer);
+        let convolved = self.fused.convolved.take() == Some(op.qkv.buf);
+        let groups = [v.div_ceil(tile.width()), hv, self.rows()];
+        self.push_with(lanes(&form, tile, output, convolved), &params, buffers, groups);
+        Ok(true)
     }
 
     /// A decode step on a software adapter; norm and gate are left to the product that follows.
@@ -377,6 +445,11 @@ fn step_tile(key_dim: u32, value_dim: u32, caps: &Caps) -> StepTile {
     }
     StepTile { columns: value_dim.min(32), split: (most.min(256) / 32).min(key_dim.div_ceil(4)) }
 }
+
+/// From so many elements of S on, a head is spread over workgroups. (The demo model's 4,096 are not.)
+const LANES_HEAD: u32 = 8192;
+/// Most channels of S that a lane of `mixer/lanes` has.
+const LANES_CHANNELS: u32 = 8;
 
 /// Channels of S that a thread of a step has, where there are threads enough.
 const STEP_CHANNELS: u32 = 16;

@@ -44,7 +44,7 @@ uniforms! {
         x_stride: u32,
         /// First column of `x`.
         x_at: u32,
-        /// Elements from row to row of the gate.
+        /// Elements from row to row of the gate; with the scales of heads to make: of the sums of squares.
         gate_stride: u32,
         /// First column of the gate; SwiGLU: of `up`, in `x`.
         gate_at: u32,
@@ -206,6 +206,29 @@ uniforms! {
         scale: f32,
         /// First row of the plan in the window.
         first_row: u32,
+    }
+    /// `mixer/lanes`
+    LanesParams {
+        /// The gates.
+        gates: GateParams,
+        /// q's first column.
+        x_at: u32,
+        /// Elements from row to row of `out`.
+        out_stride: u32,
+        /// f32 words a slot of the layer.
+        state_words: u32,
+        /// S's place in a slot.
+        state_at: u32,
+        /// σ.
+        scale: f32,
+        /// The output norm's weights in the pack.
+        norm: u32,
+        /// Elements from row to row of the sums of squares.
+        sums_stride: u32,
+        /// Elements from row to row of what holds the output gate.
+        z_stride: u32,
+        /// Its first column.
+        z_at: u32,
     }
     /// `mixer/step`
     StepParams {

@@ -2,9 +2,9 @@
 
 use super::{Needs, Shipped};
 use crate::delta::{
-    Decay, Parts, chunk_bytes, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, gram, invert, precond_apply,
-    precond_carry, precond_sums, prepare, scan, software_decay, software_gram, software_invert, software_scan,
-    software_solve, software_step, solve, step, wide, wide_bytes,
+    Decay, LanesTile, Parts, chunk_bytes, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, gram, invert, lanes,
+    precond_apply, precond_carry, precond_sums, prepare, scan, software_decay, software_gram, software_invert,
+    software_scan, software_solve, software_step, solve, step, wide, wide_bytes,
 };
 use crate::params::DeltaParams;
 use crate::variant::Variant;
@@ -44,6 +44,14 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
             add(step(p, k, 32, 8, false));
             if !p.write_key {
                 add(step(p, k, 32, 8, true));
+            }
+            for tile in
+                [LanesTile { subgroup: 32, columns: 2, teams: 1 }, LanesTile { subgroup: 4, columns: 1, teams: 4 }]
+            {
+                if k.is_multiple_of(4 * tile.subgroup / tile.columns) {
+                    add(lanes(p, k, tile, !p.write_key));
+                    add(lanes(p, k, tile, false));
+                }
             }
             for chunk in [16, 32] {
                 add(gram(p, k, chunk, false));

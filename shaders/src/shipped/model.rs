@@ -1,17 +1,17 @@
 //! Variants that models use, the delta rule aside: every flag with every other that it meets, in small and odd sizes.
 
 use super::{Needs, Shipped};
-use crate::delta::Decay;
+use crate::delta::{Decay, LanesTile};
 use crate::linear::{
     COOP_LARGE, COOP_SMALL, Destination, Element, Gate, GemmTile, GemvTile, PanelTile, Product, Prologue, SoloTile,
     begin, copy_slots, embed, gemm, gemm_coop, gemv, head_norm, panel, rms, solo, swiglu,
 };
-use crate::mixer::{MixerForm, StepOutput, StepTile, conv_tail, prep, solo_step, step};
+use crate::mixer::{MixerForm, StepOutput, StepTile, conv_tail, lanes, prep, solo_step, step};
 use crate::params::{
-    BeginParams, ConvParams, CopyParams, DrawParams, EmbedParams, HeadNormParams, LinearParams, PrepParams, RmsParams,
-    SoloStepParams, StepParams, SwiGluParams, Uniform,
+    BeginParams, ConvParams, CopyParams, DrawParams, EmbedParams, HeadNormParams, LanesParams, LinearParams,
+    PrepParams, RmsParams, SoloStepParams, StepParams, SwiGluParams, Uniform,
 };
-use crate::sample::draw;
+use crate::sample::{draw, draw_lanes};
 use crate::variant::Variant;
 
 fn add<P: Uniform>(all: &mut Vec<Shipped>, variant: Variant) {
@@ -25,6 +25,10 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
     add::<CopyParams>(all, copy_slots());
     for group in [32, 256] {
         add::<DrawParams>(all, draw(group));
+    }
+    for (vocab, group, subgroup) in [(70_000, 256, 4), (4096, 512, 32), (32_000, 1024, 32)] {
+        let needs = Needs { invocations: group.max(256), ..Needs::WEBGPU_DEFAULT };
+        all.push(Shipped::base(draw_lanes(vocab, group, subgroup)).params::<DrawParams>().needs(needs));
     }
     let needs = Needs { invocations: 1024, workgroup_bytes: 20 << 10, ..Needs::WEBGPU_DEFAULT };
     all.push(Shipped::base(draw(1024)).params::<DrawParams>().needs(needs));
@@ -61,6 +65,7 @@ fn products(all: &mut Vec<Shipped>) {
             prologues.push(Prologue::Head { heads: 6, norm, gate });
         }
     }
+    prologues.push(Prologue::Scaled { blocks: 8 });
     let destinations = [Destination::Rows, Destination::Add, Destination::Heads, Destination::Convolution(4)];
     for element in Element::ALL {
         for prologue in &prologues {
@@ -69,6 +74,9 @@ fn products(all: &mut Vec<Shipped>) {
                     continue;
                 }
                 for (aligned, tail) in [(true, false), (true, true), (false, true)] {
+                    if matches!(prologue, Prologue::Scaled { .. }) && (tail || !aligned) {
+                        continue;
+                    }
                     let product = Product {
                         element,
                         texture: false,
@@ -81,11 +89,15 @@ fn products(all: &mut Vec<Shipped>) {
                         last: destination == Destination::Heads && !aligned,
                     };
                     for rows in [1, 16] {
-                        for (subgroup, unroll) in [(0, 1), (32, if rows == 1 { 4 } else { 1 })] {
+                        for (subgroup, unroll, team) in [
+                            (0, 1, 32),
+                            (32, if rows == 1 { 4 } else { 1 }, 32),
+                            (32, if rows == 1 { 3 } else { 1 }, 128),
+                        ] {
                             let paired = destination == Destination::Rows && aligned && *prologue == Prologue::Rms;
                             let tile = GemvTile {
                                 workgroup: 128,
-                                team: 32,
+                                team,
                                 outputs: if paired { 2 } else { 4 },
                                 rows,
                                 unroll,
@@ -177,6 +189,12 @@ fn mixers(all: &mut Vec<Shipped>) {
                     Gate::Sigmoid
                 };
                 add::<StepParams>(all, step(&form, tile, StepOutput { norm, gate }, on(3)));
+                for subgroup in [4, 32] {
+                    if let Some(tile) = LanesTile::new(key_dim, value_dim, 16, 1, subgroup) {
+                        let gate = if on(1) { Gate::Silu } else { Gate::None };
+                        add::<LanesParams>(all, lanes(&form, tile, StepOutput { norm: on(0), gate }, on(3)));
+                    }
+                }
                 for window in [0, 4096] {
                     add::<SoloStepParams>(all, solo_step(&form, window, taps > 1));
                 }

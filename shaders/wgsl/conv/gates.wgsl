@@ -2,7 +2,7 @@
 // §1, §7, §8.3), always in f32. The kernel's Params has `gates: GateParams`; its bindings `x` (the projections),
 // `aux` (where the decay's projection lies if not in `x`) and `pack` (the layer's small weights).
 //
-// Flags: XUNI (`x` is a uniform window of vec4), BETA, DECAY with CHANNELS and BOUNDED, AUX (the decay's projection is in `aux`), PRECOND.
+// Flags: XUNI (`x` is a uniform window of vec4), XVEC (`x` is a storage buffer of vec4), BETA, DECAY with CHANNELS and BOUNDED, AUX (the decay's projection is in `aux`), PRECOND.
 // A row of gates: β [HV] with BETA; g [HV or HV·K] with DECAY; the preconditioner's β [H], then its g [H] with PRECOND.
 
 #import common/activation
@@ -28,7 +28,11 @@ fn x_value(i: u32) -> f32 {
 }
 #else
 fn x_value(i: u32) -> f32 {
+#ifdef XVEC
+    return x[i >> 2u][i & 3u];
+#else
     return x[i];
+#endif
 }
 #endif
 

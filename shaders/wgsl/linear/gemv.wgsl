@@ -1,15 +1,15 @@
 // out[r] (+)= W · input(r) for a few rows r: one pass over the weights serves R rows.
 //
 // A team of TEAM lanes multiplies weight rows with R rows of the input: lane l takes the eights l, l + TEAM, … of the
-// weight rows, U of them in flight; the lanes' sums are then added, by a butterfly of shuffles with SUBGROUPS, in the
-// order of the lanes otherwise. So the order of additions over in_dim depends on TEAM alone, and a row's result is the
+// weight rows, U of them in flight; the lanes' sums are then added, by a butterfly of shuffles with SUBGROUPS (and over
+// the team's subgroups in their order, where it has SPLIT of them), in the order of the lanes otherwise. So the order of additions over in_dim depends on TEAM alone, and a row's result is the
 // same bits for every R and every company it has.
 // PAIRED: weight row o + pairs belongs to o, and the output is silu(row o) · (row o + pairs): SwiGLU.
 // Grid: x covers the outputs in steps of WG / TEAM · OUTS, y covers the rows in steps of R.
 //
 // Consts: WG, TEAM (a power of two), OUTS (outputs a team), R, U; BLOCK (rows reduced at a time, dividing R) or, with SUBGROUPS, SUBGROUP
-// (a size that every subgroup has, a multiple of TEAM); HEADS with HEAD_NORM. Flags: see linear/input and
-// linear/output; NORMED: the input has a norm; LAST: the one row is the last of the piece; MASKED: the last step of
+// (a size that every subgroup has, a multiple of TEAM) and, where TEAM is WG and SPLIT times SUBGROUP, SPLIT; HEADS with HEAD_NORM; BLOCKS with SCALED. Flags: see linear/input and
+// linear/output; AHEAD: a lane stores one output at most; NORMED: the input has a norm; LAST: the one row is the last of the piece; MASKED: the last step of
 // U · TEAM eights is not full.
 
 #import linear/product
@@ -20,6 +20,9 @@
 #endif
 #ifdef GATED
 @group(0) @binding(auto) var<storage, read> gate: array<vec4<f32>>;        // [rows, gate_stride]
+#endif
+#ifdef SCALED
+@group(0) @binding(auto) var<storage, read> sums: array<f32>;              // [rows, heads, BLOCKS]
 #endif
 #else
 @group(0) @binding(auto) var<storage, read> x: array<f32>;                 // [rows, x_stride]
@@ -46,13 +49,26 @@ const SUMS: u32 = OUTS + PAIR;
 #endif
 
 #ifdef SUBGROUPS
+// Of a subgroup, where the team has several.
 fn team_sum(mine: f32) -> f32 {
     var sum = mine;
-    for (var far = TEAM / 2u; far > 0u; far /= 2u) {
+    for (var far = min(TEAM, SUBGROUP) / 2u; far > 0u; far /= 2u) {
         sum += subgroupShuffleXor(sum, far);
     }
     return sum;
 }
+#ifdef SPLIT
+var<workgroup> shares: array<f32, R * SUMS * SPLIT>;
+
+// The sum of what the subgroups brought.
+fn whole(sum: u32) -> f32 {
+    var total = 0.0;
+    for (var i = 0u; i < SPLIT; i++) {
+        total += shares[sum * SPLIT + i];
+    }
+    return total;
+}
+#endif
 #else
 var<workgroup> partial: array<f32, BLOCK * SUMS * WG>;
 
@@ -183,6 +199,16 @@ fn main(
 #endif
 #endfor
 #endfor
+#ifdef AHEAD
+    // The one output that this lane will store, and what it needs besides its sum. A convolution's inputs wait until
+    // the sums are on their way: they lie behind the row table, and their loads would hold up the weights'.
+    let my_row = row0 + lane / OUTS;
+    let my_out = first + lane % OUTS;
+    let mine_too = lane < R * OUTS && my_out < outs;
+    if mine_too {
+        ask(my_row, my_out);
+    }
+#endif
     for (var g0 = lane; g0 < groups; g0 += TEAM * U) {
 #for u U
         let g$u = min(g0 + $uu * TEAM, groups - 1u);
@@ -208,6 +234,10 @@ fn main(
             let input = Eight(raw.lo * norm4(g$u * 8u), raw.hi * norm4(g$u * 8u + 4u));
 #else
             var input = Eight(input4(row0 + $ru, g$u * 8u), input4(row0 + $ru, g$u * 8u + 4u));
+#ifdef SCALED
+            let scale = scaled(row0 + $ru, g$u);
+            input = Eight(input.lo * scale, input.hi * scale);
+#endif
 #ifdef MASKED
             if g0 + $uu * TEAM >= groups {
                 input = Eight(vec4<f32>(0.0), vec4<f32>(0.0));
@@ -224,8 +254,59 @@ fn main(
 #endfor
 #endfor
     }
+#ifdef AHEAD
+    if mine_too {
+        ask_state(my_out);
+    }
+#endif
 
 #ifdef SUBGROUPS
+#ifdef SPLIT
+#for r R
+    {
+#ifdef IN_RMS
+        let square = team_sum(square$r);
+        if sublane == 0u {
+            shares[($ru * SUMS + SUMS - 1u) * SPLIT + subgroup] = square;
+        }
+#endif
+#for n OUTS
+        let sum$n = team_sum(sum$r_$n);
+        if sublane == 0u {
+            shares[($ru * SUMS + $nu) * SPLIT + subgroup] = sum$n;
+        }
+#ifdef PAIRED
+        let pair$n = team_sum(pair$r_$n);
+        if sublane == 0u {
+            shares[($ru * SUMS + PAIR + $nu) * SPLIT + subgroup] = pair$n;
+        }
+#endif
+#endfor
+    }
+#endfor
+    workgroupBarrier();
+    let r = lane / OUTS;
+    let n = lane % OUTS;
+    if r < R && first + n < outs {
+        var scale = 1.0;
+#ifdef IN_RMS
+        scale = inverseSqrt(whole(r * SUMS + SUMS - 1u) / f32(params.input.in_dim) + params.input.eps);
+#endif
+        var sum = whole(r * SUMS + n) * scale;
+#ifdef PAIRED
+        sum = silu(sum) * (whole(r * SUMS + PAIR + n) * scale);
+#endif
+#ifdef AHEAD
+        finish(row0 + r, first + n, sum);
+#else
+#ifdef LAST
+        store(0u, first + n, sum);
+#else
+        store(row0 + r, first + n, sum);
+#endif
+#endif
+    }
+#else
     // Rows whose outputs the lanes of a team hold at a time, one each.
     const HELD: u32 = max(1u, min(R, TEAM / OUTS));
     var mine = 0.0;
@@ -250,15 +331,20 @@ fn main(
             let r = $ru / HELD * HELD + lane / OUTS;
             let o = first + lane % OUTS;
             if r <= $ru && o < outs {
+#ifdef AHEAD
+                finish(row0 + r, o, mine);
+#else
 #ifdef LAST
                 store(0u, o, mine);
 #else
                 store(row0 + r, o, mine);
 #endif
+#endif
             }
         }
     }
 #endfor
+#endif
 #else
 #for r R
 #for n OUTS

@@ -3,7 +3,8 @@
 //
 // Flags: IN_RMS (the kernel takes raw8 and norm4 and scales by 1/rms afterwards), IN_HEAD with HEAD_NORM, GATED,
 // GATE_SILU (sigmoid without; the kernel provides `head_scale(row, head)`), IN_SWIGLU; XVEC when everything is aligned to 4
-// elements; TAIL when in_dim is no multiple of 8.
+// elements; TAIL when in_dim is no multiple of 8; SCALED: `scaled(row, g)` is what the eight's head is to be multiplied
+// with, 1/rms from the BLOCKS sums of squares that mixer/lanes left of each head (a multiple of 8 elements).
 
 #import common/activation
 
@@ -12,7 +13,7 @@ struct InputParams {
     groups: u32,      // eights a row, the last one padded
     x_stride: u32,    // elements from row to row of `x`
     x_at: u32,        // first column of `x`
-    gate_stride: u32, // likewise for the gate; SwiGLU: `gate_at` is where `up` begins in `x`
+    gate_stride: u32, // likewise for the gate, SCALED for the sums; SwiGLU: `gate_at` is where `up` begins in `x`
     gate_at: u32,
     head_dim: u32,    // HEAD: elements a head, a multiple of 4 with XVEC
     eps: f32,         // inside the root
@@ -74,6 +75,18 @@ fn gate4(i: u32) -> vec4<f32> {
 #endif
 }
 #endif
+#endif
+
+#ifdef SCALED
+fn scaled(row: u32, g: u32) -> f32 {
+    let p = params.input;
+    let at = row * p.gate_stride + g * 8u / p.head_dim * BLOCKS;
+    var total = 0.0;
+#for i BLOCKS
+    total += sums[at + $iu];
+#endfor
+    return inverseSqrt(total / f32(p.head_dim) + p.eps);
+}
 #endif
 
 // Elements k .. k+3 of a row; k a multiple of 4.

@@ -19,24 +19,68 @@ struct ConvOutParams {
     tail_at: u32,     // the tail's place in a slot: [TAPS − 1, channels], oldest first
 }
 
+// Of the output that is asked for.
+#ifdef BIAS
+var<private> bias_of: f32;
+#endif
+#ifdef ADD
+var<private> before: f32;
+#endif
+#ifdef TABLE
+var<private> slot_of: u32;
+#endif
 #ifdef CONV_OUT
-fn convolved(row: u32, column: u32, now: f32) -> f32 {
+#for j PAST
+var<private> tap$j: f32;  // weights of the inputs before this one
+var<private> tail$j: f32; // those inputs, oldest first
+#endfor
+#endif
+
+// Loads what depends on nothing.
+fn ask(row: u32, o: u32) {
+    let p = params.output;
+#ifdef TABLE
+    slot_of = table[row].x;
+#endif
+#ifdef BIAS
+    bias_of = bias[p.bias_at + o];
+#endif
+#ifdef ADD
+    before = out[row * p.out_stride + p.out_at + o];
+#endif
+}
+
+// Loads what depends on the row table, and what goes with it.
+fn ask_state(o: u32) {
+#ifdef CONV_OUT
     let p = params.conv;
-    let c = column - p.at; // wraps around before the first channel
+    let c = params.output.bias_at + o - p.at; // wraps around before the first channel
+    if c < p.channels && slot_of != NO_SLOT {
+        let tail = slot_of * p.state_words + p.tail_at + c;
+#for j PAST
+        tap$j = pack[c * TAPS + $ju];
+        tail$j = state[tail + $ju * p.channels];
+#endfor
+    }
+#endif
+}
+
+#ifdef CONV_OUT
+fn convolved(column: u32, now: f32) -> f32 {
+    let p = params.conv;
+    let c = column - p.at;
     if c >= p.channels {
         return now;
     }
-    let slot = table[row].x;
-    if slot == NO_SLOT {
+    if slot_of == NO_SLOT {
         return 0.0;
     }
-    let tail = slot * p.state_words + p.tail_at + c;
+    let tail = slot_of * p.state_words + p.tail_at + c;
     var sum = 0.0;
 #for j PAST
-    let v$j = state[tail + $ju * p.channels];
-    sum = fma(pack[c * TAPS + $ju], v$j, sum);
+    sum = fma(tap$j, tail$j, sum);
     if $ju > 0u {
-        state[tail + (max($ju, 1u) - 1u) * p.channels] = v$j;
+        state[tail + (max($ju, 1u) - 1u) * p.channels] = tail$j;
     }
 #endfor
     state[tail + (TAPS - 2u) * p.channels] = now;
@@ -44,26 +88,31 @@ fn convolved(row: u32, column: u32, now: f32) -> f32 {
 }
 #endif
 
-fn store(row: u32, o: u32, sum: f32) {
+fn finish(row: u32, o: u32, sum: f32) {
     let p = params.output;
     var value = sum;
 #ifdef BIAS
-    value += bias[p.bias_at + o];
+    value += bias_of;
 #endif
 #ifdef CONV_OUT
-    value = convolved(row, p.bias_at + o, value);
+    value = convolved(p.bias_at + o, value);
 #endif
 #ifdef OUT_HEAD
-    let slot = table[row].x;
-    if slot != NO_SLOT {
-        out[slot * p.out_stride + p.out_at + o] = value;
+    if slot_of != NO_SLOT {
+        out[slot_of * p.out_stride + p.out_at + o] = value;
     }
 #else
     let i = row * p.out_stride + p.out_at + o;
 #ifdef ADD
-    out[i] += value;
+    out[i] = before + value;
 #else
     out[i] = value;
 #endif
 #endif
+}
+
+fn store(row: u32, o: u32, sum: f32) {
+    ask(row, o);
+    ask_state(o);
+    finish(row, o, sum);
 }

@@ -184,6 +184,10 @@ fn check_linear(gpu: &Gpu, dtype: DType, in_dim: usize, out_dim: usize, rows: us
 
 #[test]
 fn products_in_every_shape_and_type() {
+    // Few long rows.
+    for (rows, form) in [(1, 0), (2, 1), (4, 4)] {
+        check_linear(devices::best(), DType::F16, 1560, 7, rows, form);
+    }
     for gpu in devices::both() {
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
             for (in_dim, out_dim) in [(4, 5), (60, 12), (384, 100), (1000, 33)] {

@@ -1,7 +1,7 @@
 //! From a call to dispatches: the only place that knows which kernels run where.
 
 use deltanet_shaders::Variant;
-use deltanet_shaders::delta::{self as kernels, Decay as Decays, Parts};
+use deltanet_shaders::delta::{self as kernels, Decay as Decays, LanesTile, Parts};
 use deltanet_shaders::params::DeltaParams;
 
 use super::{DeltaCall, PrecondViews, Slots, View, lower_coop};
@@ -81,7 +81,7 @@ pub fn lower_recurrent(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>)
     if lowering.software {
         lowering.software_step();
     } else {
-        lowering.step();
+        lowering.step(caps);
     }
     Ok(lowering.dispatches)
 }
@@ -348,15 +348,34 @@ impl<'a, 'b> Lowering<'a, 'b> {
         self.keys_made(keys);
     }
 
-    fn step(&mut self) {
+    fn step(&mut self, caps: &Caps) {
         let call = self.call;
-        let (columns, split) = (32, 8);
         let mut buffers = vec![self.q, self.k, call.v.buffer];
         buffers.extend(self.beta);
         buffers.extend(call.g.map(|g| g.buffer));
         buffers.extend([call.state.buffer, call.out.buffer, call.sequences.buffer]);
-        let groups = [call.value_dim.div_ceil(columns), call.value_heads, call.sequences.len];
-        self.push(kernels::step(self.parts, call.key_dim, columns, split, self.normalise), buffers, groups);
+        let groups = |columns: u32| [call.value_dim.div_ceil(columns), call.value_heads, call.sequences.len];
+        if let Some(tile) = self.lanes(caps) {
+            let variant = kernels::lanes(self.parts, call.key_dim, tile, self.normalise);
+            self.push(variant, buffers, groups(tile.width()));
+            return;
+        }
+        let (columns, split) = (32, 8);
+        let variant = kernels::step(self.parts, call.key_dim, columns, split, self.normalise);
+        self.push(variant, buffers, groups(columns));
+    }
+
+    /// How subgroups share a step, where they can.
+    fn lanes(&self, caps: &Caps) -> Option<LanesTile> {
+        let p = &self.params;
+        let fours = [p.q_stride, p.q_at, p.q_head, p.k_stride, p.k_at, p.k_head, p.kt_at];
+        // Channels' decays are loaded by fours, too.
+        let decays = self.parts.decay != Decays::Channel || (p.g_stride.is_multiple_of(4) && p.g_at.is_multiple_of(4));
+        if !self.fours || !decays || fours.iter().any(|x| x % 4 != 0) {
+            return None;
+        }
+        let call = self.call;
+        LanesTile::new(call.key_dim, call.value_dim, 16, call.value_heads * call.sequences.len, caps.subgroup_size)
     }
 
     /// Scratch of the chunk stages: a `pair` block a chunk and value head.
