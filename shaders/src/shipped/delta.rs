@@ -2,8 +2,8 @@
 
 use super::{Needs, Shipped};
 use crate::delta::{
-    Decay, LanesTile, Parts, chunk_bytes, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, gram, invert, lanes,
-    precond_apply, precond_carry, precond_sums, prepare, scan, software_decay, software_gram, software_invert,
+    Decay, LanesTile, Parts, chunk_bytes, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, gram, invert,
+    lanes, precond_apply, precond_carry, precond_sums, prepare, scan, software_decay, software_gram, software_invert,
     software_scan, software_solve, software_step, solve, step, wide, wide_bytes,
 };
 use crate::params::DeltaParams;
