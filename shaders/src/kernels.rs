@@ -165,6 +165,8 @@ files! {
         HeadNorm = "norm/head",
         /// SwiGLU.
         SwiGlu = "norm/swiglu",
+        /// Rounds to f16.
+        Halve = "norm/halve",
         /// Short convolution, l2norm and gates of a mixer.
         MixerPrep = "conv/prep",
         /// The convolution's tail after a piece of a prompt.
@@ -194,6 +196,7 @@ files! {
         "attention/source",
         "common/activation",
         "common/emulated_coop",
+        "common/halves",
         "common/head",
         "common/rows",
         "common/sincos",

@@ -200,14 +200,19 @@ pub fn gemv(product: &Product, tile: GemvTile) -> Variant {
 pub struct PanelTile {
     /// Lanes a workgroup.
     pub workgroup: u32,
-    /// Lanes that share an output: a power of two, at least 8. The same as [`GemvTile::team`], or the sums differ.
+    /// Lanes that share an output: a power of two, at least `weight_rows`. The same as [`GemvTile::team`], or the sums
+    /// differ.
     pub team: u32,
-    /// Rows a team: a multiple of team / 8.
+    /// Weight rows a team: 8 or 4.
+    pub weight_rows: u32,
+    /// Rows a team: a multiple of team / weight_rows.
     pub rows: u32,
     /// Teams with the same weights.
     pub sets: u32,
     /// Steps of the input in workgroup memory at a time, 1 or 2.
     pub slabs: u32,
+    /// Whether weights are asked for a step ahead.
+    pub ahead: bool,
     /// As [`GemvTile::paired`].
     pub paired: bool,
     /// The size that every subgroup has, a multiple of `team`.
@@ -215,9 +220,6 @@ pub struct PanelTile {
 }
 
 impl PanelTile {
-    /// Weight rows a team.
-    pub const WEIGHT_ROWS: u32 = 8;
-
     /// Rows a workgroup.
     pub const fn group_rows(self) -> u32 {
         self.rows * self.sets
@@ -231,7 +233,7 @@ impl PanelTile {
         32 * self.slabs * self.group_rows() * self.team + 4 * self.group_rows()
     }
     const fn outputs(self) -> u32 {
-        if self.paired { Self::WEIGHT_ROWS / 2 } else { Self::WEIGHT_ROWS }
+        if self.paired { self.weight_rows / 2 } else { self.weight_rows }
     }
 }
 
@@ -249,7 +251,9 @@ pub fn panel(product: &Product, tile: PanelTile) -> Variant {
         .with("OUTS", tile.outputs())
         .with("PASSES", tile.group_rows().div_ceil(tile.workgroup / tile.team))
         .with("SLABS", tile.slabs)
-        .with("EIGHT", PanelTile::WEIGHT_ROWS)
+        .with("N", tile.weight_rows)
+        .flag("EIGHT", tile.weight_rows == 8)
+        .flag("AHEAD", tile.ahead)
         .flag("PAIRED", tile.paired)
         .features(features)
 }
@@ -291,6 +295,8 @@ pub struct CoopTile {
     pub depth: u32,
     /// Rows and outputs a subgroup, multiples of 16.
     pub subgroup: (u32, u32),
+    /// Whether operands are asked for a step ahead.
+    pub ahead: bool,
 }
 
 impl CoopTile {
@@ -305,21 +311,43 @@ impl CoopTile {
     }
 }
 
-/// For products with enough tiles to fill a device.
-pub const COOP_LARGE: CoopTile = CoopTile { rows: 128, outputs: 128, depth: 32, subgroup: (64, 32) };
+/// For products with several tiles a multiprocessor of a large device.
+pub const COOP_LARGE: CoopTile = CoopTile { rows: 128, outputs: 128, depth: 32, subgroup: (64, 64), ahead: true };
+/// For products with about one.
+pub const COOP_DEEP: CoopTile = CoopTile { rows: 128, outputs: 128, depth: 64, subgroup: (64, 32), ahead: true };
 /// For the others.
-pub const COOP_SMALL: CoopTile = CoopTile { rows: 64, outputs: 64, depth: 32, subgroup: (32, 32) };
+pub const COOP_SMALL: CoopTile = CoopTile { rows: 64, outputs: 64, depth: 64, subgroup: (32, 32), ahead: true };
+/// The first of the three where x is split in two.
+pub const COOP_SPLIT_LARGE: CoopTile = CoopTile { rows: 128, outputs: 128, depth: 32, subgroup: (64, 32), ahead: true };
+/// The last of the three where x is split in two.
+pub const COOP_SPLIT_SMALL: CoopTile = CoopTile { rows: 64, outputs: 64, depth: 32, subgroup: (32, 32), ahead: true };
+
+/// What a product with cooperative matrices takes of its input.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum CoopInput {
+    /// f32, each as the sum of two f16.
+    Split,
+    /// f32, rounded to f16.
+    Rounded,
+    /// f16.
+    Half,
+}
 
 /// `linear/coop`, a matrix of 16-bit elements, plain aligned input without tail, rows that go to a buffer: weights, x,
 /// bias, out; those that there are.
 /// Groups (⌈out_dim / tile.outputs⌉, ⌈rows / tile.rows⌉).
-/// `split`: x as the sum of two f16 instead of one.
-pub fn gemm_coop(product: &Product, tile: CoopTile, rows: u32, split: bool) -> Variant {
+/// `ragged`: in_dim is no multiple of the tile's depth.
+pub fn gemm_coop(product: &Product, tile: CoopTile, rows: u32, input: CoopInput, ragged: bool) -> Variant {
+    let half = input == CoopInput::Half;
+    let pieces = tile.rows * tile.depth / if half { 8 } else { 4 };
     product
         .variant(Kernel::GemmCoop)
         .features(Features { f16: true, subgroups: false, cooperative_matrix: true })
         .flag("DIRECT", !product.bias)
-        .flag("SPLIT", split)
+        .flag("SPLIT", input == CoopInput::Split)
+        .flag("XHALF", half)
+        .flag("AHEAD", tile.ahead)
+        .flag("RAGGED", ragged)
         .with("BM", tile.rows)
         .with("BN", tile.outputs)
         .with("BK", tile.depth)
@@ -327,7 +355,7 @@ pub fn gemm_coop(product: &Product, tile: CoopTile, rows: u32, split: bool) -> V
         .with("SN", tile.subgroup.1)
         .with("ROWS16", tile.subgroup.0 / 16)
         .with("OUTS16", tile.subgroup.1 / 16)
-        .with("FOURS", tile.rows * tile.depth / 4 / tile.threads())
+        .with("PIECES", pieces / tile.threads())
         .with("EIGHTS", tile.outputs * tile.depth / 8 / tile.threads())
         .with("ROWS", rows)
 }
@@ -385,23 +413,51 @@ fn step(width: u32, least: u32) -> u32 {
     [32, 16, 8, 4].into_iter().find(|s| *s > least && width.is_multiple_of(*s)).unwrap_or(least)
 }
 
-/// `norm/rms` over `width` elements: x, norm, row table (`last`), out. Groups (rows), or with `alone` (⌈rows / 8⌉).
-pub fn rms(alone: bool, last: bool, width: u32) -> Variant {
+/// How a norm or an activation is spread, and what it writes.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Spread {
+    /// An invocation a row, on software adapters.
+    Alone,
+    /// A workgroup a row, element by element.
+    Single,
+    /// Four elements at a time: every place and stride is a multiple of 4.
+    Fours,
+    /// The same, rounded to f16.
+    Halves,
+}
+
+impl Spread {
+    fn flags(self, variant: Variant) -> Variant {
+        let half = self == Self::Halves;
+        variant
+            .flag("SOLO", self == Self::Alone)
+            .flag("WIDE", half || self == Self::Fours)
+            .flag("HALF", half)
+            .features(Features { f16: half, ..Features::default() })
+    }
+}
+
+/// `norm/rms` over `width` elements: x, norm, row table (`last`), out. Groups (rows), or alone (⌈rows / 8⌉).
+pub fn rms(spread: Spread, last: bool, width: u32) -> Variant {
+    let alone = spread == Spread::Alone;
     let workgroup = if alone { SOLO_WORKGROUP } else { 128 };
-    let v = Variant::new(Kernel::RmsNorm).with("WG", workgroup).flag("SOLO", alone).flag("LAST", last);
+    let v = spread.flags(Variant::new(Kernel::RmsNorm).with("WG", workgroup)).flag("LAST", last);
     let step = step(width, 8);
     if alone { v.with("STEP", step).with("EIGHTS", step / 8) } else { v }
 }
 
-/// `norm/head` over heads of `dim`: x, norm, gate, out; those that there are. Groups (rows, heads), or with `alone`
+/// `norm/head` over heads of `dim`: x, norm, gate, out; those that there are. Groups (rows, heads), or alone
 /// (⌈rows · heads / 8⌉).
-pub fn head_norm(alone: bool, norm: bool, gate: Gate, dim: u32) -> Variant {
-    let workgroup = if alone { SOLO_WORKGROUP } else { 64 };
-    let v =
-        gate.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup).flag("SOLO", alone).flag("HEAD_NORM", norm));
+pub fn head_norm(spread: Spread, norm: bool, gate: Gate, dim: u32) -> Variant {
+    let workgroup = match spread {
+        Spread::Alone => SOLO_WORKGROUP,
+        Spread::Single => 64,
+        Spread::Fours | Spread::Halves => 32,
+    };
+    let v = gate.flags(spread.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup)).flag("HEAD_NORM", norm));
     let step = step(dim, 1);
     match step {
-        _ if !alone => v,
+        _ if spread != Spread::Alone => v,
         1 => v.with("STEP", 1),
         _ => v.with("STEP", step).with("FOURS", step / 4),
     }
@@ -413,7 +469,14 @@ pub const SOLO_WORKGROUP: u32 = 8;
 /// Invocations a workgroup of [`swiglu`].
 pub const SWIGLU_WORKGROUP: u32 = 64;
 
-/// `norm/swiglu`: x, out. Groups (⌈width / 64⌉, rows).
-pub fn swiglu() -> Variant {
-    Variant::new(Kernel::SwiGlu).with("WG", SWIGLU_WORKGROUP)
+/// `norm/swiglu`: x, out. Groups (⌈width / 64⌉, rows), in fours (⌈width / 256⌉, rows).
+pub fn swiglu(spread: Spread) -> Variant {
+    let spread = if spread == Spread::Alone { Spread::Single } else { spread };
+    spread.flags(Variant::new(Kernel::SwiGlu).with("WG", SWIGLU_WORKGROUP))
+}
+
+/// `norm/halve`: x, out (f16). Groups (⌈width / 256⌉, rows).
+pub fn halve() -> Variant {
+    let features = Features { f16: true, ..Features::default() };
+    Variant::new(Kernel::Halve).with("WG", SWIGLU_WORKGROUP).features(features)
 }

@@ -2,11 +2,12 @@
 
 use bytemuck::bytes_of;
 use deltanet_shaders::linear::{
-    COOP_LARGE, COOP_SMALL, CoopTile, Destination, Gate, GemmTile, GemvTile, PanelTile, Product, Prologue,
-    SOLO_WORKGROUP, SWIGLU_WORKGROUP, SoloTile, gemm, gemm_coop, gemv, head_norm, panel, rms, solo, swiglu,
+    COOP_DEEP, COOP_LARGE, COOP_SMALL, COOP_SPLIT_LARGE, COOP_SPLIT_SMALL, CoopInput, CoopTile, Destination, Gate,
+    GemmTile, GemvTile, PanelTile, Product, Prologue, SOLO_WORKGROUP, SWIGLU_WORKGROUP, SoloTile, Spread, gemm,
+    gemm_coop, gemv, halve, head_norm, panel, rms, solo, swiglu,
 };
 use deltanet_shaders::params::{
-    ConvOutParams, HeadNormParams, InputParams, LinearParams, OutputParams, RmsParams, SwiGluParams,
+    ConvOutParams, HalveParams, HeadNormParams, InputParams, LinearParams, OutputParams, RmsParams, SwiGluParams,
 };
 
 use super::caps::Caps;
@@ -26,6 +27,8 @@ struct Source {
     gate: Option<usize>,
     /// All places and strides are multiples of 4.
     aligned: bool,
+    /// `x` has been rounded to f16.
+    half: bool,
 }
 
 /// Where a product goes.
@@ -78,13 +81,28 @@ impl Lower<'_> {
         }
         // A norm of its own picks the last row, and leaves one.
         let last = one && !matches!(op.input, Input::RmsNorm { .. });
-        let source = self.plain(op, one)?;
+        let coop = self.cooperates(op, &matrix, &target);
+        let source = self.plain(op, one, coop && self.caps.half_products)?;
         if self.caps.software {
             self.solo(&matrix, &source, &target, rows, last)?;
         } else {
-            self.gemm(&matrix, &source, &target, rows);
+            self.gemm(&matrix, &source, &target, rows, coop);
         }
         Ok(())
+    }
+
+    /// Whether a product of many rows uses cooperative matrices.
+    fn cooperates(&self, op: &Linear, matrix: &GpuMatrix, target: &Target) -> bool {
+        let fits =
+            [COOP_SMALL.bytes(false), COOP_SPLIT_SMALL.bytes(true)].iter().all(|b| *b <= self.caps.workgroup_bytes);
+        // A plain input is read where it lies.
+        let aligned = match &op.input {
+            Input::Plain(x) => x.at % 4 == 0,
+            _ => true,
+        };
+        let rows = matches!(target.destination, Destination::Rows | Destination::Add);
+        let shape = op.in_dim.is_multiple_of(8) && aligned && rows;
+        self.caps.coop16 && fits && shape && matrix.dtype != DType::F32 && !self.caps.software
     }
 
     /// Whether a decode's product can do the SwiGLU of the product that follows.
@@ -190,24 +208,41 @@ impl Lower<'_> {
         };
         let p = &params;
         aligned &= [p.in_dim, p.x_at, p.gate_at, p.x_stride, p.gate_stride].iter().all(|v| v % 4 == 0);
-        Ok(Source { params, prologue, x: place.buffer, norm, gate, aligned })
+        Ok(Source { params, prologue, x: place.buffer, norm, gate, aligned, half: false })
     }
 
     /// The input with its prologue run by a dispatch of its own. With `one`, a normed row is the last of the piece.
-    fn plain(&mut self, op: &Linear, one: bool) -> Result<Source> {
+    /// `half`: rounded to f16, where its places allow that.
+    fn plain(&mut self, op: &Linear, one: bool, half: bool) -> Result<Source> {
         let s = self.source(op)?;
         let p = s.params;
-        if s.prologue == Prologue::Plain {
+        let half = half && s.aligned;
+        if s.prologue == Prologue::Plain && !half {
             return Ok(s);
         }
-        let out = self.pass("input", p.in_dim)?;
-        let alone = self.caps.software;
+        let spread = match (self.caps.software, s.aligned, half) {
+            (true, ..) => Spread::Alone,
+            (_, _, true) => Spread::Halves,
+            (_, true, _) => Spread::Fours,
+            _ => Spread::Single,
+        };
+        let mut out = self.pass("input", if half { p.in_dim / 2 } else { p.in_dim })?;
+        if half {
+            out.stride *= 2;
+        }
+        let alone = spread == Spread::Alone;
+        let across = if matches!(spread, Spread::Fours | Spread::Halves) { 4 } else { 1 } * SWIGLU_WORKGROUP;
         let rows = self.rows();
         match s.prologue {
-            Prologue::Plain => {}
+            Prologue::Plain => {
+                let params =
+                    HalveParams { width: p.in_dim, x_stride: p.x_stride, x_at: p.x_at, out_stride: out.stride };
+                let groups = [p.in_dim.div_ceil(across), rows, 1];
+                self.push(halve(), bytes_of(&params), vec![s.x, out.buffer], groups);
+            }
             // Made for one-pass products alone.
             Prologue::Scaled { .. } => return Err(Error::Gpu("scales of heads to make in a pass of their own".into())),
-            Prologue::Rms => self.rms(&s, out, one, alone),
+            Prologue::Rms => self.rms(&s, out, one, spread),
             Prologue::Head { heads, norm, gate } => {
                 let params = HeadNormParams {
                     head_dim: p.head_dim,
@@ -224,7 +259,7 @@ impl Lower<'_> {
                 buffers.extend(s.norm.into_iter().chain(s.gate));
                 buffers.push(out.buffer);
                 let groups = if alone { [(rows * heads).div_ceil(SOLO_WORKGROUP), 1, 1] } else { [rows, heads, 1] };
-                self.push(head_norm(alone, norm, gate, p.head_dim), bytes_of(&params), buffers, groups);
+                self.push(head_norm(spread, norm, gate, p.head_dim), bytes_of(&params), buffers, groups);
             }
             Prologue::SwiGlu => {
                 let params = SwiGluParams {
@@ -234,16 +269,16 @@ impl Lower<'_> {
                     up_at: p.gate_at,
                     out_stride: out.stride,
                 };
-                let groups = [p.in_dim.div_ceil(SWIGLU_WORKGROUP), rows, 1];
-                self.push(swiglu(), bytes_of(&params), vec![s.x, out.buffer], groups);
+                let groups = [p.in_dim.div_ceil(across), rows, 1];
+                self.push(swiglu(spread), bytes_of(&params), vec![s.x, out.buffer], groups);
             }
         }
         let params = InputParams { in_dim: p.in_dim, groups: p.groups, x_stride: out.stride, ..Default::default() };
         let aligned = p.in_dim % 4 == 0;
-        Ok(Source { params, prologue: Prologue::Plain, x: out.buffer, norm: None, gate: None, aligned })
+        Ok(Source { params, prologue: Prologue::Plain, x: out.buffer, norm: None, gate: None, aligned, half })
     }
 
-    fn rms(&mut self, s: &Source, out: Place, one: bool, alone: bool) {
+    fn rms(&mut self, s: &Source, out: Place, one: bool, spread: Spread) {
         let rows = if one { 1 } else { self.rows() };
         let p = &s.params;
         let params =
@@ -254,8 +289,8 @@ impl Lower<'_> {
             buffers.push(self.fixed.table);
         }
         buffers.push(out.buffer);
-        let groups = if alone { rows.div_ceil(SOLO_WORKGROUP) } else { rows };
-        self.push(rms(alone, one, p.in_dim), bytes_of(&params), buffers, [groups, 1, 1]);
+        let groups = if spread == Spread::Alone { rows.div_ceil(SOLO_WORKGROUP) } else { rows };
+        self.push(rms(spread, one, p.in_dim), bytes_of(&params), buffers, [groups, 1, 1]);
     }
 
     fn product(matrix: &GpuMatrix, source: &Source, target: &Target, last: bool) -> Product {
@@ -328,17 +363,21 @@ impl Lower<'_> {
         true
     }
 
-    fn gemm(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32) {
+    fn gemm(&mut self, matrix: &GpuMatrix, source: &Source, target: &Target, rows: u32, coop: bool) {
         let product = Self::product(matrix, source, target, false);
-        let plain = product.aligned && !product.tail && !product.reads_table();
         for (params, buffers) in self.parts(matrix, source, target, &product) {
-            let small = COOP_SMALL.bytes(true) <= self.caps.workgroup_bytes;
-            if self.caps.coop16 && small && plain && matrix.dtype != DType::F32 {
+            // (A stride of its own may still break the rows up.)
+            if coop && product.aligned {
+                let input = match (source.half, self.caps.half_products) {
+                    (true, _) => CoopInput::Half,
+                    (false, true) => CoopInput::Rounded,
+                    (false, false) => CoopInput::Split,
+                };
                 let out_dim = params.output.out_dim;
-                let split = !self.caps.half_products;
-                let tile = coop_tile(rows, out_dim, split, self.caps.workgroup_bytes);
+                let tile = coop_tile(rows, out_dim, input, self.caps.workgroup_bytes);
                 let groups = [out_dim.div_ceil(tile.outputs), rows.div_ceil(tile.rows), 1];
-                let variant = gemm_coop(&product, tile, rows, split).emulated(self.caps.emulate_coop);
+                let ragged = !params.input.in_dim.is_multiple_of(tile.depth);
+                let variant = gemm_coop(&product, tile, rows, input, ragged).emulated(self.caps.emulate_coop);
                 self.push(variant, bytes_of(&params), buffers, groups);
                 continue;
             }
@@ -405,10 +444,18 @@ fn rows_a_pass(rows: u32, most: u32) -> u32 {
     (1 << rows.trailing_zeros().min(31)).min(1 << most.max(1).ilog2())
 }
 
-/// Large tiles where there are enough of them to fill a large device.
-fn coop_tile(rows: u32, out_dim: u32, split: bool, workgroup_bytes: u32) -> CoopTile {
+/// Large tiles where there are enough of them to fill a large device: one of about 130 multiprocessors.
+fn coop_tile(rows: u32, out_dim: u32, input: CoopInput, workgroup_bytes: u32) -> CoopTile {
+    let split = input == CoopInput::Split;
     let tiles = rows.div_ceil(COOP_LARGE.rows) * out_dim.div_ceil(COOP_LARGE.outputs);
-    if tiles >= 96 && COOP_LARGE.bytes(split) <= workgroup_bytes { COOP_LARGE } else { COOP_SMALL }
+    let (tile, small) = match (split, tiles) {
+        (false, 265..) => (COOP_LARGE, COOP_SMALL),
+        (false, 96..) => (COOP_DEEP, COOP_SMALL),
+        (true, 96..) => (COOP_SPLIT_LARGE, COOP_SPLIT_SMALL),
+        (false, _) => (COOP_SMALL, COOP_SMALL),
+        (true, _) => (COOP_SPLIT_SMALL, COOP_SPLIT_SMALL),
+    };
+    if tile.bytes(split) <= workgroup_bytes { tile } else { small }
 }
 
 /// From so many eights a row, and below so many rows, a whole workgroup shares a row of a one-pass product.
@@ -445,8 +492,23 @@ fn panel_tile(
     if subgroup == 0 || team < 8 || team > subgroup || !simple || rows < PANEL_ROWS || product.last {
         return None;
     }
-    let tile = PanelTile { workgroup: 128.max(subgroup), team, rows: 8, sets: 1, slabs: 2, paired, subgroup };
-    let fits = |tile: &PanelTile| tile.bytes() <= caps.workgroup_bytes && rows.is_multiple_of(tile.group_rows());
+    // What was fastest on an H200 of some twenty; two teams with the same weights find them in the cache.
+    let tile = PanelTile {
+        workgroup: 256.max(subgroup),
+        team,
+        weight_rows: 8,
+        rows: 4,
+        sets: 2,
+        slabs: 2,
+        ahead: true,
+        paired,
+        subgroup,
+    };
+    let fits = |tile: &PanelTile| {
+        tile.bytes() <= caps.workgroup_bytes
+            && tile.workgroup <= caps.max_invocations
+            && rows.is_multiple_of(tile.group_rows())
+    };
     [tile, PanelTile { slabs: 1, ..tile }].into_iter().find(fits)
 }
 

@@ -75,7 +75,7 @@ uniforms! {
         /// The tail's place in a slot.
         tail_at: u32,
     }
-    /// `linear/gemv`, `linear/gemm`, `linear/solo`
+    /// `linear/gemv`, `linear/panel`, `linear/gemm`, `linear/coop`, `linear/solo`
     LinearParams {
         /// What is multiplied.
         input: InputParams,
@@ -132,6 +132,17 @@ uniforms! {
         x_at: u32,
         /// First column of what it gates.
         up_at: u32,
+        /// Elements from row to row of `out`.
+        out_stride: u32,
+    }
+    /// `norm/halve`
+    HalveParams {
+        /// Elements a row.
+        width: u32,
+        /// Elements from row to row of `x`.
+        x_stride: u32,
+        /// First column of `x`.
+        x_at: u32,
         /// Elements from row to row of `out`.
         out_stride: u32,
     }

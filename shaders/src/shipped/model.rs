@@ -3,13 +3,14 @@
 use super::{Needs, Shipped};
 use crate::delta::{Decay, LanesTile};
 use crate::linear::{
-    COOP_LARGE, COOP_SMALL, Destination, Element, Gate, GemmTile, GemvTile, PanelTile, Product, Prologue, SoloTile,
-    begin, copy_slots, embed, gemm, gemm_coop, gemv, head_norm, panel, rms, solo, swiglu,
+    COOP_DEEP, COOP_LARGE, COOP_SMALL, COOP_SPLIT_LARGE, COOP_SPLIT_SMALL, CoopInput, Destination, Element, Gate,
+    GemmTile, GemvTile, PanelTile, Product, Prologue, SoloTile, Spread, begin, copy_slots, embed, gemm, gemm_coop,
+    gemv, halve, head_norm, panel, rms, solo, swiglu,
 };
 use crate::mixer::{MixerForm, StepOutput, StepTile, conv_tail, lanes, prep, solo_step, step};
 use crate::params::{
-    BeginParams, ConvParams, CopyParams, DrawParams, EmbedParams, HeadNormParams, LanesParams, LinearParams,
-    PrepParams, RmsParams, SoloStepParams, StepParams, SwiGluParams, Uniform,
+    BeginParams, ConvParams, CopyParams, DrawParams, EmbedParams, HalveParams, HeadNormParams, LanesParams,
+    LinearParams, PrepParams, RmsParams, SoloStepParams, StepParams, SwiGluParams, Uniform,
 };
 use crate::sample::{draw, draw_lanes};
 use crate::variant::Variant;
@@ -32,23 +33,24 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
     }
     let needs = Needs { invocations: 1024, workgroup_bytes: 20 << 10, ..Needs::WEBGPU_DEFAULT };
     all.push(Shipped::base(draw(1024)).params::<DrawParams>().needs(needs));
-    add::<SwiGluParams>(all, swiglu());
+    add::<HalveParams>(all, halve());
     for element in Element::ALL {
         for texture in [false, true] {
             add::<EmbedParams>(all, embed(element, texture, false));
             add::<EmbedParams>(all, embed(element, texture, true));
         }
     }
-    for alone in [false, true] {
+    for spread in [Spread::Alone, Spread::Single, Spread::Fours, Spread::Halves] {
+        add::<SwiGluParams>(all, swiglu(spread));
         for width in [384, 208, 24, 33] {
-            add::<RmsParams>(all, rms(alone, false, width));
-            add::<RmsParams>(all, rms(alone, true, width));
+            add::<RmsParams>(all, rms(spread, false, width));
+            add::<RmsParams>(all, rms(spread, true, width));
         }
         for gate in [Gate::None, Gate::Silu, Gate::Sigmoid] {
             for norm in [false, true] {
                 if norm || gate != Gate::None {
                     for dim in [64, 48, 24, 20, 33] {
-                        add::<HeadNormParams>(all, head_norm(alone, norm, gate, dim));
+                        add::<HeadNormParams>(all, head_norm(spread, norm, gate, dim));
                     }
                 }
             }
@@ -109,10 +111,22 @@ fn products(all: &mut Vec<Shipped>) {
                         }
                     }
                     if matches!(prologue, Prologue::Plain | Prologue::Rms) && aligned && !tail && !product.last {
-                        for (team, rows, slabs) in [(32, 8, 2), (16, 8, 1), (8, 4, 1)] {
+                        for (team, weight_rows, rows, slabs) in
+                            [(32, 8, 8, 2), (32, 4, 8, 1), (16, 4, 8, 2), (8, 8, 4, 1)]
+                        {
                             let paired = destination == Destination::Rows && team > 8;
-                            let (sets, subgroup) = (32 / team, team.max(16));
-                            let tile = PanelTile { workgroup: 128, team, rows, sets, slabs, paired, subgroup };
+                            let (sets, subgroup, ahead) = (32 / team, team.max(16), slabs == 2);
+                            let tile = PanelTile {
+                                workgroup: 128,
+                                team,
+                                weight_rows,
+                                rows,
+                                sets,
+                                slabs,
+                                ahead,
+                                paired,
+                                subgroup,
+                            };
                             let bytes = Needs { workgroup_bytes: tile.bytes(), ..Needs::WEBGPU_DEFAULT };
                             let variant = panel(&product, tile);
                             all.push(Shipped::base(variant).params::<LinearParams>().needs(bytes));
@@ -124,13 +138,24 @@ fn products(all: &mut Vec<Shipped>) {
                         if destination != Destination::Heads && !convolves {
                             add::<LinearParams>(all, gemm(&product, tile, 256));
                             if aligned && !tail && element != Element::F32 {
-                                for i in 0..8 {
-                                    let (tile, split, bias) =
-                                        (if i % 2 == 0 { COOP_LARGE } else { COOP_SMALL }, i & 2 > 0, i & 4 > 0);
-                                    let variant = gemm_coop(&Product { bias, ..product }, tile, 256, split);
-                                    let bytes = Needs { workgroup_bytes: tile.bytes(split), ..Needs::WEBGPU_DEFAULT };
-                                    for variant in [variant.clone().emulated(true), variant] {
-                                        all.push(Shipped::base(variant).params::<LinearParams>().needs(bytes));
+                                let split = [COOP_SPLIT_LARGE, COOP_SPLIT_SMALL];
+                                let whole = [COOP_LARGE, COOP_DEEP, COOP_SMALL];
+                                let forms = split.into_iter().map(|tile| (tile, CoopInput::Split));
+                                let forms = forms.chain(
+                                    whole
+                                        .into_iter()
+                                        .flat_map(|tile| [(tile, CoopInput::Rounded), (tile, CoopInput::Half)]),
+                                );
+                                for (i, (tile, input)) in forms.enumerate() {
+                                    for bias in [false, true] {
+                                        let ragged = (i % 2 == 0) != bias;
+                                        let variant = gemm_coop(&Product { bias, ..product }, tile, 256, input, ragged);
+                                        let split = input == CoopInput::Split;
+                                        let bytes =
+                                            Needs { workgroup_bytes: tile.bytes(split), ..Needs::WEBGPU_DEFAULT };
+                                        for variant in [variant.clone().emulated(true), variant] {
+                                            all.push(Shipped::base(variant).params::<LinearParams>().needs(bytes));
+                                        }
                                     }
                                 }
                             }

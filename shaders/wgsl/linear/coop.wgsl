@@ -1,20 +1,26 @@
 // out (+)= x · Wᵀ for many rows with cooperative matrices: operands in f16, sums in f32. Without SPLIT x is rounded to
-// f16; with it, x is the sum of two f16, 22 bits of it, and the hardware, which cuts off the last bits of long sums,
-// gets short ones: f32's accuracy for somewhat more than twice the multiplications. Workgroup tiles of BM rows by BN
-// outputs, BK of in_dim at a time; each subgroup of 32 holds SM × SN sums. The next step's operands are on their way to
-// registers while this one's are multiplied. Grid: x covers out_dim in BN, y covers the rows in BM.
+// f16, by whoever wrote it with XHALF and here without; with SPLIT, x is the sum of two f16, 22 bits of it, and the
+// hardware, which cuts off the last bits of long sums, gets short ones: f32's accuracy for somewhat more than twice the
+// multiplications. Workgroup tiles of BM rows by BN outputs, BK of in_dim at a time; each subgroup of 32 holds SM × SN
+// sums. With AHEAD the next step's operands are on their way to registers while this one's are multiplied.
+// Grid: x covers out_dim in BN, y covers the rows in BM.
 //
 // in_dim is a multiple of 8, and everything is aligned to 4 elements. Values beyond f16's range become its largest, and
 // those below its normal range, 6e-5, keep fewer bits.
 //
 // What stays in registers has a name of its own: drivers keep arrays of cooperative matrices in memory.
 //
-// Consts: BM, BN, BK (multiples of 16); SM, SN (multiples of 16) and the same in sixteens, ROWS16, OUTS16; FOURS, EIGHTS
-// (what a thread brings in a step); ROWS (of the plan). Flags: W_F16, W_BF16, XVEC; ADD, BIAS; SPLIT; DIRECT: whole
-// tiles go straight to `out` (no bias).
+// Consts: BM, BN, BK (multiples of 16); SM, SN (multiples of 16) and the same in sixteens, ROWS16, OUTS16; PIECES of x
+// (fours, with XHALF eights) and EIGHTS of W that a thread brings in a step; ROWS (of the plan). Flags: W_F16, W_BF16;
+// XVEC, XHALF; ADD, BIAS; SPLIT; AHEAD; RAGGED: in_dim is no multiple of BK; DIRECT: whole tiles go straight to
+// `out` (no bias).
 
 #import linear/product
+#ifdef XHALF
+@group(0) @binding(auto) var<storage, read> x: array<vec4<u32>>;            // [rows, x_stride] f16
+#else
 @group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;            // [rows, x_stride]
+#endif
 #import linear/ends
 
 const TEAMS_N: u32 = BN / SN;
@@ -22,8 +28,17 @@ const TEAMS: u32 = (BM / SM) * TEAMS_N;
 const WG: u32 = TEAMS * 32u;
 // vec4s from row to row of an operand: eight elements of padding keep rows off each other's banks.
 const LD: u32 = (BK + 8u) / 4u;
-// In a step each thread brings so many fours of x and eights of W.
-const_assert BM * BK == 4u * FOURS * WG && BN * BK == 8u * EIGHTS * WG;
+// Eights of in_dim a step, and pieces of x an eight.
+const STEP: u32 = BK / 8u;
+#ifdef XHALF
+const AN_EIGHT: u32 = 1u;
+alias Piece = vec4<u32>;
+#else
+const AN_EIGHT: u32 = 2u;
+alias Piece = vec4<f32>;
+#endif
+// In a step each thread brings so many pieces of x and eights of W.
+const_assert BM * STEP * AN_EIGHT == PIECES * WG && BN * STEP == EIGHTS * WG;
 
 var<workgroup> xs: array<vec4<f16>, BM * LD>;       // [BM, BK + 8]
 #ifdef SPLIT
@@ -36,28 +51,31 @@ fn half4(v: vec4<f32>) -> vec4<f16> {
     return vec4<f16>(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)));
 }
 
-// Four elements of x from column 8g on: the e-th of a step's tile. Zeros beyond the rows and in_dim.
-fn fetch_x(m0: u32, g: u32, e: u32) -> vec4<f32> {
-    let m = m0 + e / (BK / 4u);
-    let k = 8u * g + 4u * (e % (BK / 4u));
-    if m < ROWS && k < 8u * params.input.groups {
-        return input4(m, k);
+// The piece of x at `at`, its row's column-th; zeros beyond in_dim.
+fn fetch_x(at: u32, column: u32) -> Piece {
+#ifdef RAGGED
+    if column >= AN_EIGHT * params.input.groups {
+        return Piece();
     }
-    return vec4<f32>(0.0);
+#endif
+    return x[at + column];
 }
 
-// Eight elements of W as they are stored, likewise.
-fn fetch_w(n0: u32, g0: u32, e: u32) -> vec4<u32> {
-    let n = n0 + e / (BK / 8u);
-    let g = g0 + e % (BK / 8u);
-    if n < params.output.out_dim && g < params.input.groups {
-        return words4(n, params.input.groups, g);
+// An eight of W as it is stored, likewise.
+fn fetch_w(row: u32, column: u32) -> vec4<u32> {
+#ifdef RAGGED
+    if column >= params.input.groups {
+        return vec4<u32>();
     }
-    return vec4<u32>(0u);
+#endif
+    return words4(row, params.input.groups, column);
 }
 
-fn put_x(e: u32, v: vec4<f32>) {
-    let at = (e / (BK / 4u)) * LD + e % (BK / 4u);
+fn put_x(at: u32, v: Piece) {
+#ifdef XHALF
+    xs[at] = vec4<f16>(unpack_f16(v.x, v.y));
+    xs[at + 1u] = vec4<f16>(unpack_f16(v.z, v.w));
+#else
 #ifdef SPLIT
     // The upper bits, which f16 has room for, and the rest. (Some compilers take f32(f16(v)) for v.)
     let most = clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0));
@@ -67,13 +85,18 @@ fn put_x(e: u32, v: vec4<f32>) {
 #else
     xs[at] = half4(v);
 #endif
+#endif
 }
 
-fn put_w(e: u32, v: vec4<u32>) {
-    let at = (e / (BK / 8u)) * LD + 2u * (e % (BK / 8u));
+fn put_w(at: u32, v: vec4<u32>) {
     let w = eight(v);
+#ifdef W_F16
+    ws[at] = vec4<f16>(w.lo);
+    ws[at + 1u] = vec4<f16>(w.hi);
+#else
     ws[at] = half4(w.lo);
     ws[at + 1u] = half4(w.hi);
+#endif
 }
 
 // Stores the tile that the subgroup has put into `edge`, as far as there are rows and outputs.
@@ -120,29 +143,59 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #endif
 #endif
 
-#for i FOURS
-    var x$i = fetch_x(m0, 0u, lid + $iu * WG);
+    // Where a thread's pieces come from and go to. Rows beyond the last are the last once more: their sums go nowhere.
+#for i PIECES
+    let x_row$i = (lid + $iu * WG) / (AN_EIGHT * STEP);
+    let x_column$i = (lid + $iu * WG) % (AN_EIGHT * STEP);
+    let x_from$i = (min(m0 + x_row$i, ROWS - 1u) * params.input.x_stride + params.input.x_at) / (8u / AN_EIGHT);
+    let x_to$i = x_row$i * LD + 2u / AN_EIGHT * x_column$i;
 #endfor
 #for i EIGHTS
-    var w$i = fetch_w(n0, 0u, lid + $iu * WG);
+    let w_row$i = (lid + $iu * WG) / STEP;
+    let w_column$i = (lid + $iu * WG) % STEP;
+    let w_from$i = min(n0 + w_row$i, params.output.out_dim - 1u);
+    let w_to$i = w_row$i * LD + 2u * w_column$i;
 #endfor
+#ifdef AHEAD
+#for i PIECES
+    var x$i = fetch_x(x_from$i, x_column$i);
+#endfor
+#for i EIGHTS
+    var w$i = fetch_w(w_from$i, w_column$i);
+#endfor
+#endif
 #ifdef SPLIT
     let zero = coop_mat16x16<f32, C>();
 #endif
-    for (var k0 = 0u; k0 < groups; k0 += BK / 8u) {
-#for i FOURS
-        put_x(lid + $iu * WG, x$i);
+    for (var k0 = 0u; k0 < groups; k0 += STEP) {
+#ifndef AHEAD
+#for i PIECES
+        let x$i = fetch_x(x_from$i, AN_EIGHT * k0 + x_column$i);
 #endfor
 #for i EIGHTS
-        put_w(lid + $iu * WG, w$i);
+        let w$i = fetch_w(w_from$i, k0 + w_column$i);
+#endfor
+#endif
+#for i PIECES
+        put_x(x_to$i, x$i);
+#endfor
+#for i EIGHTS
+        put_w(w_to$i, w$i);
 #endfor
         workgroupBarrier();
-#for i FOURS
-        x$i = fetch_x(m0, k0 + BK / 8u, lid + $iu * WG);
+#ifdef AHEAD
+#ifdef RAGGED
+        let k1 = k0 + STEP;
+#else
+        let k1 = min(k0 + STEP, groups - STEP);
+#endif
+#for i PIECES
+        x$i = fetch_x(x_from$i, AN_EIGHT * k1 + x_column$i);
 #endfor
 #for i EIGHTS
-        w$i = fetch_w(n0, k0 + BK / 8u, lid + $iu * WG);
+        w$i = fetch_w(w_from$i, k1 + w_column$i);
 #endfor
+#endif
         for (var k = 0u; k < BK / 16u; k++) {
 #for j OUTS16
             let from_w$j = (tn + 16u * $ju) * LD + k * 4u;
@@ -154,8 +207,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 #ifdef SPLIT
             let l$i = coopLoadT<coop_mat16x16<f16, A>>(&xl[from_x$i], LD);
 #endif
-#endfor
-#for i ROWS16
 #for j OUTS16
 #ifdef SPLIT
             // Sums of sixteen products are rounded as they should be, longer ones are not.

@@ -4,7 +4,8 @@
 // Flags: IN_RMS (the kernel takes raw8 and norm4 and scales by 1/rms afterwards), IN_HEAD with HEAD_NORM, GATED,
 // GATE_SILU (sigmoid without; the kernel provides `head_scale(row, head)`), IN_SWIGLU; XVEC when everything is aligned to 4
 // elements; TAIL when in_dim is no multiple of 8; SCALED: `scaled(row, g)` is what the eight's head is to be multiplied
-// with, 1/rms from the BLOCKS sums of squares that mixer/lanes left of each head (a multiple of 8 elements).
+// with, 1/rms from the BLOCKS sums of squares that mixer/lanes left of each head (a multiple of 8 elements); XHALF: the kernel reads
+// `x`, in f16, by itself.
 
 #import common/activation
 
@@ -19,6 +20,7 @@ struct InputParams {
     eps: f32,         // inside the root
 }
 
+#ifndef XHALF
 #ifdef XVEC
 fn x4(i: u32) -> vec4<f32> {
     return x[i >> 2u];
@@ -27,6 +29,7 @@ fn x4(i: u32) -> vec4<f32> {
 fn x4(i: u32) -> vec4<f32> {
     return vec4<f32>(x[i], x[i + 1u], x[i + 2u], x[i + 3u]);
 }
+#endif
 #endif
 
 #ifdef TAIL
@@ -89,6 +92,7 @@ fn scaled(row: u32, g: u32) -> f32 {
 }
 #endif
 
+#ifndef XHALF
 // Elements k .. k+3 of a row; k a multiple of 4.
 fn input4(row: u32, k: u32) -> vec4<f32> {
     let p = params.input;
@@ -116,3 +120,4 @@ fn input4(row: u32, k: u32) -> vec4<f32> {
 #endif
     return v;
 }
+#endif

@@ -1,16 +1,18 @@
 // out[r] (+)= W · input(r) for the rows of a decode of many sessions, in f32. Every result is the same bits as
-// linear/gemv's: a team of TEAM lanes has EIGHT weight rows, lane l adds up the eights l, l + TEAM, … of in_dim, and the
+// linear/gemv's: a team of TEAM lanes has N weight rows, lane l adds up the eights l, l + TEAM, … of in_dim, and the
 // lanes' sums meet in the butterfly that gemv adds them with. Here it gives each lane another sum: where it meets its
 // partner, a lane hands over half of its sums and keeps the other half.
 //
 // The input goes through workgroup memory, TEAM eights of ROWS = R · SETS rows at a time, with its norm applied once for
 // all outputs of the workgroup. A team has R of the rows; SETS teams have the same weights.
-// PAIRED: as in gemv; a team has four outputs, weight rows o and o + pairs of each.
+// PAIRED: as in gemv; a team has N / 2 outputs, weight rows o and o + pairs of each. With AHEAD the next step's weights
+// are on their way while this step's are multiplied; without, they are asked for before the step's barrier.
 // Grid: x covers the outputs in steps of WG / TEAM / SETS · OUTS, y covers the rows in steps of R · SETS.
 //
-// Consts: WG, TEAM (a power of two, at least 8), SUBGROUP (which every subgroup has, a multiple of TEAM), R (a multiple of
-// TEAM / 8), SETS, OUTS (8; PAIRED 4), PASSES (rows that a team brings in a step), SLABS (1 or 2: with two, one barrier
-// a step), EIGHT = 8. Flags: see linear/input and linear/output; IN_RMS with NORMED; XVEC always.
+// Consts: WG, TEAM (a power of two, at least N), SUBGROUP (which every subgroup has, a multiple of TEAM), N (8, with the
+// flag EIGHT; or 4), R (a multiple of TEAM / N), SETS, OUTS (N; PAIRED N / 2), PASSES (rows that a team brings in a step),
+// SLABS (1 or 2: with two, one barrier a step). Flags: see linear/input and linear/output; IN_RMS with NORMED; XVEC
+// always.
 
 #import linear/product
 @group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;           // [rows, x_stride]
@@ -23,7 +25,7 @@ const TEAMS: u32 = WG / TEAM;
 const ROWS: u32 = R * SETS;
 const SLAB: u32 = ROWS * 2u * TEAM;
 // Lanes that end up with the same sum, of different rows.
-const SPARE: u32 = TEAM / EIGHT;
+const SPARE: u32 = TEAM / N;
 
 var<workgroup> slab: array<vec4<f32>, SLABS * SLAB>; // [SLABS, row, half of an eight, lane]
 #ifdef IN_RMS
@@ -76,13 +78,15 @@ fn main(
     let outs = params.output.out_dim;
 #endif
 
-#for n EIGHT
+#for n N
 #ifdef PAIRED
-    let weight$n = min(first + $nu % 4u, outs - 1u) + $nu / 4u * outs;
+    let weight$n = min(first + $nu % OUTS, outs - 1u) + $nu / OUTS * outs;
 #else
     let weight$n = min(first + $nu, outs - 1u);
 #endif
+#ifdef AHEAD
     var next$n = stored8(weight$n, groups, min(lane, groups - 1u));
+#endif
 #for r R
     var sum$r_$n = 0.0;
 #endfor
@@ -96,13 +100,17 @@ fn main(
     var square$p = 0.0;
 #endif
 #endfor
+#ifdef IN_RMS
+    var norm_lo = norm4(8u * min(lane, groups - 1u));
+    var norm_hi = norm4(8u * min(lane, groups - 1u) + 4u);
+#endif
 
     var at = 0u;
     for (var g0 = 0u; g0 < groups; g0 += TEAM) {
-#ifdef IN_RMS
-        let g = min(g0 + lane, groups - 1u);
-        let norm_lo = norm4(8u * g);
-        let norm_hi = norm4(8u * g + 4u);
+#ifndef AHEAD
+#for n N
+        let now$n = stored8(weight$n, groups, min(g0 + lane, groups - 1u));
+#endfor
 #endif
 #for p PASSES
         if $pu * TEAMS + team < ROWS {
@@ -119,14 +127,18 @@ fn main(
         }
 #endfor
         workgroupBarrier();
-#for n EIGHT
-        let now$n = next$n;
-#endfor
         // On their way while this step's are multiplied. (A lane beyond the last eight meets zeros.)
         let g1 = g0 + TEAM + lane;
-#for n EIGHT
+#ifdef AHEAD
+#for n N
+        let now$n = next$n;
         next$n = stored8(weight$n, groups, min(g1, groups - 1u));
 #endfor
+#endif
+#ifdef IN_RMS
+        norm_lo = norm4(8u * min(g1, groups - 1u));
+        norm_hi = norm4(8u * min(g1, groups - 1u) + 4u);
+#endif
 #for p PASSES
         if $pu * TEAMS + team < ROWS {
             come$p = bring(row0 + $pu * TEAMS + team, g1);
@@ -134,23 +146,23 @@ fn main(
 #endfor
         let start = at + share * R * 2u * TEAM + lane;
         {
-#for n EIGHT
+#for n N
             let w$n = lower4(now$n);
 #endfor
 #for r R
             let v$r = slab[start + $ru * 2u * TEAM];
-#for n EIGHT
+#for n N
             sum$r_$n = dot4(w$n, v$r, sum$r_$n);
 #endfor
 #endfor
         }
         {
-#for n EIGHT
+#for n N
             let w$n = upper4(now$n);
 #endfor
 #for r R
             let v$r = slab[start + ($ru * 2u + 1u) * TEAM];
-#for n EIGHT
+#for n N
             sum$r_$n = dot4(w$n, v$r, sum$r_$n);
 #endfor
 #endfor
@@ -178,14 +190,21 @@ fn main(
 #ifdef IN_RMS
         scale = scales[share * R + $ru];
 #endif
+#ifdef EIGHT
         let a0 = trade(sum$r_0, sum$r_4, lane, TEAM / 2u);
         let a1 = trade(sum$r_1, sum$r_5, lane, TEAM / 2u);
         let a2 = trade(sum$r_2, sum$r_6, lane, TEAM / 2u);
         let a3 = trade(sum$r_3, sum$r_7, lane, TEAM / 2u);
-        let b0 = trade(a0, a2, lane, TEAM / 4u);
-        let b1 = trade(a1, a3, lane, TEAM / 4u);
-        var sum = trade(b0, b1, lane, TEAM / 8u);
-        for (var far = TEAM / 16u; far > 0u; far /= 2u) {
+#else
+        let a0 = sum$r_0;
+        let a1 = sum$r_1;
+        let a2 = sum$r_2;
+        let a3 = sum$r_3;
+#endif
+        let b0 = trade(a0, a2, lane, 2u * SPARE);
+        let b1 = trade(a1, a3, lane, 2u * SPARE);
+        var sum = trade(b0, b1, lane, SPARE);
+        for (var far = SPARE / 2u; far > 0u; far /= 2u) {
             sum += subgroupShuffleXor(sum, far);
         }
         sum *= scale;

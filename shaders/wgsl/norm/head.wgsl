@@ -1,10 +1,15 @@
 // Per head: out = x / sqrt(mean x² + eps) ⊙ norm (with HEAD_NORM), times the activated gate (with GATED: GATE_SILU or
 // sigmoid). One workgroup a row and head; with SOLO one invocation, and no barrier.
+// WIDE (without SOLO): every place, stride and head is a multiple of 4. HALF (with WIDE): the result is rounded to
+// f16.
 //
 // Consts: WG; with SOLO also STEP, elements a round of the loops, which divides head_dim, and FOURS = STEP / 4, which is
 // not given when STEP is 1 (browsers put a counter into every loop).
 
 #import common/activation
+#ifdef HALF
+#import common/halves
+#endif
 
 struct Params {
     head_dim: u32,    // elements a head
@@ -19,15 +24,46 @@ struct Params {
 }
 
 @group(0) @binding(auto) var<uniform> params: Params;
-@group(0) @binding(auto) var<storage, read> x: array<f32>;            // [rows, x_stride]
+#ifdef WIDE
+alias Some = vec4<f32>;
+#else
+alias Some = f32;
+#endif
+@group(0) @binding(auto) var<storage, read> x: array<Some>;           // [rows, x_stride]
 #ifdef HEAD_NORM
-@group(0) @binding(auto) var<storage, read> norm: array<f32>;         // [head_dim]
+@group(0) @binding(auto) var<storage, read> norm: array<Some>;        // [head_dim]
 #endif
 #ifdef GATED
-@group(0) @binding(auto) var<storage, read> gate: array<f32>;         // [rows, gate_stride]
+@group(0) @binding(auto) var<storage, read> gate: array<Some>;        // [rows, gate_stride]
 #endif
-@group(0) @binding(auto) var<storage, read_write> out: array<f32>;    // [rows, out_stride]
+#ifdef HALF
+@group(0) @binding(auto) var<storage, read_write> out: array<vec4<f16>>; // [rows, out_stride]
+#else
+@group(0) @binding(auto) var<storage, read_write> out: array<Some>;   // [rows, out_stride]
+#endif
 
+#ifdef WIDE
+// Column and i count fours.
+fn write(row: u32, column: u32, i: u32, scale: f32) {
+    var v = x[(row * params.x_stride + params.x_at) / 4u + column];
+#ifdef HEAD_NORM
+    v = v * scale * norm[i];
+#endif
+#ifdef GATED
+    let z = gate[(row * params.gate_stride + params.gate_at) / 4u + column];
+#ifdef GATE_SILU
+    v *= silu4(z);
+#else
+    v *= sigmoid4(z);
+#endif
+#endif
+#ifdef HALF
+    out[row * params.out_stride / 4u + column] = half4(v);
+#else
+    out[row * params.out_stride / 4u + column] = v;
+#endif
+}
+#else
 fn write(row: u32, column: u32, i: u32, scale: f32) {
     var v = x[row * params.x_stride + params.x_at + column];
 #ifdef HEAD_NORM
@@ -43,6 +79,7 @@ fn write(row: u32, column: u32, i: u32, scale: f32) {
 #endif
     out[row * params.out_stride + column] = v;
 }
+#endif
 
 #ifndef SOLO
 var<workgroup> partial: array<f32, WG>;
@@ -50,15 +87,29 @@ var<workgroup> partial: array<f32, WG>;
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid: vec3<u32>) {
     let row = wid.x;
-    let first = wid.y * params.head_dim;
+#ifdef WIDE
+    let count = params.head_dim / 4u;
+#else
+    let count = params.head_dim;
+#endif
+    let first = wid.y * count;
     var scale = 1.0;
 #ifdef HEAD_NORM
+#ifdef WIDE
+    let base = (row * params.x_stride + params.x_at) / 4u + first;
+    var squares = vec4<f32>(0.0);
+    for (var i = lid.x; i < count; i += WG) {
+        squares = fma(x[base + i], x[base + i], squares);
+    }
+    partial[lid.x] = (squares.x + squares.y) + (squares.z + squares.w);
+#else
     let base = row * params.x_stride + params.x_at + first;
     var square = 0.0;
-    for (var i = lid.x; i < params.head_dim; i += WG) {
+    for (var i = lid.x; i < count; i += WG) {
         square = fma(x[base + i], x[base + i], square);
     }
     partial[lid.x] = square;
+#endif
     for (var half = WG / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if lid.x < half {
@@ -68,7 +119,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     workgroupBarrier();
     scale = inverseSqrt(partial[0] / f32(params.head_dim) + params.eps);
 #endif
-    for (var i = lid.x; i < params.head_dim; i += WG) {
+    for (var i = lid.x; i < count; i += WG) {
         write(row, first + i, i, scale);
     }
 }

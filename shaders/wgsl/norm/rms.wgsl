@@ -1,9 +1,13 @@
 // out[r] = x[r] / sqrt(mean x² + eps) ⊙ norm. One workgroup a row; with SOLO, one invocation a row and no barrier.
+// WIDE (without SOLO): every place and stride is a multiple of 4. HALF (with WIDE): the result is rounded to f16.
 //
 // Consts: WG; with SOLO also STEP, elements a round of the loops, and EIGHTS = STEP / 8 (browsers put a counter into
 // every loop, which costs an invocation that works alone more than the round itself).
 
 #import common/rows
+#ifdef HALF
+#import common/halves
+#endif
 
 struct Params {
     width: u32,      // elements a row
@@ -15,12 +19,25 @@ struct Params {
 }
 
 @group(0) @binding(auto) var<uniform> params: Params;
+#ifdef WIDE
+@group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;      // [rows, x_stride]
+@group(0) @binding(auto) var<storage, read> norm: array<vec4<f32>>;   // [width]
+#else
 @group(0) @binding(auto) var<storage, read> x: array<f32>;            // [rows, x_stride]
 @group(0) @binding(auto) var<storage, read> norm: array<f32>;         // [width]
+#endif
 #ifdef LAST
 @group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;  // [rows] the row table
 #endif
+#ifdef WIDE
+#ifdef HALF
+@group(0) @binding(auto) var<storage, read_write> out: array<vec4<f16>>; // [rows, out_stride]
+#else
+@group(0) @binding(auto) var<storage, read_write> out: array<vec4<f32>>; // [rows, out_stride]
+#endif
+#else
 @group(0) @binding(auto) var<storage, read_write> out: array<f32>;    // [rows, out_stride]
+#endif
 
 #ifndef SOLO
 var<workgroup> partial: array<f32, WG>;
@@ -32,12 +49,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
 #ifdef LAST
     row = table[0].z - 1u;
 #endif
+#ifdef WIDE
+    let base = (row * params.x_stride + params.x_at) / 4u;
+    let count = params.width / 4u;
+    var squares = vec4<f32>(0.0);
+    for (var i = lid.x; i < count; i += WG) {
+        squares = fma(x[base + i], x[base + i], squares);
+    }
+    partial[lid.x] = (squares.x + squares.y) + (squares.z + squares.w);
+#else
     let base = row * params.x_stride + params.x_at;
     var square = 0.0;
     for (var i = lid.x; i < params.width; i += WG) {
         square = fma(x[base + i], x[base + i], square);
     }
     partial[lid.x] = square;
+#endif
     for (var half = WG / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if lid.x < half {
@@ -46,9 +73,21 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     }
     workgroupBarrier();
     let scale = inverseSqrt(partial[0] / f32(params.width) + params.eps);
+#ifdef WIDE
+    let to = out_row * params.out_stride / 4u;
+    for (var i = lid.x; i < count; i += WG) {
+        let v = x[base + i] * scale * norm[i];
+#ifdef HALF
+        out[to + i] = half4(v);
+#else
+        out[to + i] = v;
+#endif
+    }
+#else
     for (var i = lid.x; i < params.width; i += WG) {
         out[out_row * params.out_stride + i] = x[base + i] * scale * norm[i];
     }
+#endif
 }
 #else
 // Eight partial sums, as eight lanes of a CPU would take them, keep the error that of a tree.

@@ -98,7 +98,8 @@ fn reference_input(input: &Input, x: &[f32], width: usize, in_dim: usize, norm: 
     out
 }
 
-/// Added to a form of [`check_linear`]: kernels with cooperative matrices, emulated.
+/// Added to eight times a form of [`check_linear`] and whatever decides the rest: kernels with cooperative matrices,
+/// emulated.
 const COOPERATIVE: usize = 7;
 
 /// One product, with everything that can be fused to it, as prefill and as decode.
@@ -115,8 +116,8 @@ fn check_linear(gpu: &Gpu, dtype: DType, in_dim: usize, out_dim: usize, rows: us
     let (xb, ob) = (BufId(0), BufId(1));
     let cols = |at: usize| Cols { buf: xb, width, at };
     let head_dim = if in_dim.is_multiple_of(20) { 20 } else { in_dim / 3 };
-    let input = match form {
-        0 | COOPERATIVE.. => Input::Plain(cols(x_at)),
+    let input = match if form < COOPERATIVE { form } else { (form - COOPERATIVE) / 8 } {
+        0 => Input::Plain(cols(x_at)),
         1 | 2 => Input::RmsNorm { x: cols(x_at), weight: WeightId(1), eps: 1e-6 },
         3 => Input::SwiGlu(cols(x_at)),
         _ if !in_dim.is_multiple_of(head_dim) => return,
@@ -216,6 +217,9 @@ fn products_with_cooperative_matrices() {
     for (in_dim, out_dim, rows, form) in [(48, 64, 40, 0), (64, 128, 64, 1), (40, 72, 64, 2), (128, 96, 130, 5)] {
         check_linear(gpu, DType::F16, in_dim, out_dim, rows, COOPERATIVE + form);
         check_linear(gpu, DType::Bf16, in_dim, out_dim, rows, COOPERATIVE + form);
+    }
+    for prologue in [1, 3, 4] {
+        check_linear(gpu, DType::Bf16, 48, 40, 40, COOPERATIVE + 8 * prologue + prologue % 2);
     }
     let lines = gpu.kernels();
     let coop = lines.lines().filter(|l| l.starts_with("linear/coop") && l.contains(" EMULATE"));
