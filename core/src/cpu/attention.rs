@@ -3,6 +3,8 @@
 //!
 //! A token's entry is `k|v`, `[2, kv_heads, head_dim]`, k after norm and rotary embedding.
 
+use std::sync::Arc;
+
 use super::math::{self, Exp};
 use super::norm;
 use super::parallel::{self, Shared};
@@ -69,7 +71,7 @@ pub fn attend(shape: &Shape, inputs: &Inputs<'_>, options: &Options) -> Result<V
         let pieces = [&[][..], &[], &entries[first * entry..(r + 1) * entry]];
         // SAFETY: every task has a row and heads of its own.
         let out = unsafe { shared.get(r * q_width + kv_head * group, group) };
-        attend_row(Attend { q, scale, pieces, entry, kv_head, head_dim, out });
+        attend_row(Attend { q, scale, pages: &[], pieces, entry, kv_head, head_dim, out });
     });
     Ok(out)
 }
@@ -113,7 +115,8 @@ pub(crate) struct Attend<'a> {
     pub q: &'a [f32],
     /// Of the scores.
     pub scale: f32,
-    /// Entries seen, oldest first, in up to three pieces of whole tokens.
+    /// Entries seen, oldest first, in pieces of whole tokens: pages of a cache, then up to three more.
+    pub pages: &'a [Arc<Vec<f32>>],
     pub pieces: [&'a [f32]; 3],
     /// Elements a token's entry: `2 · kv_heads · head_dim`.
     pub entry: usize,
@@ -133,25 +136,33 @@ impl Kernel for Attend<'_> {
     type Output = ();
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let Self { q, scale, pieces, entry, kv_head, head_dim, out } = self;
-        let n: usize = pieces.iter().map(|p| p.len() / entry).sum();
+        let Self { q, scale, pages, pieces, entry, kv_head, head_dim, out } = self;
+        let all = || pages.iter().map(|p| p.as_slice()).chain(pieces);
+        let n: usize = all().map(|p| p.len() / entry).sum();
         let mut scores = vec![0.0f32; n];
         let at = kv_head * head_dim;
         for (q, out) in q.chunks(head_dim).zip(out.chunks_mut(head_dim)) {
-            let entries = || pieces.iter().flat_map(|p| p.chunks_exact(entry));
             let mut top = f32::NEG_INFINITY;
-            for (s, e) in scores.iter_mut().zip(entries()) {
-                *s = math::dot::<L>(q, &e[at..at + head_dim]) * scale;
-                top = top.max(*s);
+            let mut first = 0;
+            for piece in all() {
+                for (s, e) in scores[first..].iter_mut().zip(piece.chunks_exact(entry)) {
+                    *s = math::dot::<L>(q, &e[at..at + head_dim]) * scale;
+                    top = top.max(*s);
+                }
+                first += piece.len() / entry;
             }
             let largest = L::splat(top);
             math::map::<L>(&mut scores, |s| s.sub(largest));
             math::apply::<L, Exp>(&mut scores);
             let total: f32 = sum::<L>(&scores);
             out.fill(0.0);
-            for (p, e) in scores.iter().zip(entries()) {
-                let p = L::splat(p / total);
-                math::zip::<L>(out, &e[entry / 2 + at..][..head_dim], |o, v| p.fma(v, o));
+            let mut first = 0;
+            for piece in all() {
+                for (p, e) in scores[first..].iter().zip(piece.chunks_exact(entry)) {
+                    let p = L::splat(p / total);
+                    math::zip::<L>(out, &e[entry / 2 + at..][..head_dim], |o, v| p.fma(v, o));
+                }
+                first += piece.len() / entry;
             }
         }
     }
@@ -182,7 +193,10 @@ mod tests {
             for kv_head in 0..kv_heads {
                 let mut out = vec![0.0; group * head_dim];
                 let scale = (head_dim as f32).sqrt().recip();
-                attend_row(Attend { q: &q, scale, pieces, entry, kv_head, head_dim, out: &mut out });
+                // The first piece as a cache would have it.
+                let pages: Vec<_> = pieces[0].chunks(4 * entry).map(|p| Arc::new(p.to_vec())).collect();
+                let pieces = [&[][..], pieces[1], pieces[2]];
+                attend_row(Attend { q: &q, scale, pages: &pages, pieces, entry, kv_head, head_dim, out: &mut out });
                 for h in 0..group {
                     let score = |t: usize| -> f64 {
                         let k = &cache[t * entry + kv_head * head_dim..][..head_dim];

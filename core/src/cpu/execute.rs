@@ -1,6 +1,7 @@
 //! Runs a plan op by op.
 
 use std::mem;
+use std::sync::Arc;
 
 use super::attention::{Attend, attend_row, norm_and_rotate, rotary_table};
 use super::linear::{self, Product, Rows};
@@ -200,13 +201,14 @@ impl Run<'_> {
             } else {
                 (&self.slots[r], 0, &entries[r * entry..][..entry])
             };
-            let pieces = seen(a, slot, entry, before, new);
+            let (pages, pieces) = seen(a, slot, entry, before, new);
             let q = &queries[r * q_width + kv_head * group..][..group];
             // SAFETY: every task has a row and heads of its own.
             let out = unsafe { shared.get(r * q_width + kv_head * group, group) };
             attend_row(Attend {
                 q,
                 scale: (a.head_dim as f32).sqrt().recip(),
+                pages,
                 pieces,
                 entry,
                 kv_head,
@@ -220,7 +222,7 @@ impl Run<'_> {
             let count = if single { n } else { 1 };
             for slot in self.slots.iter_mut() {
                 let oom = |_| Error::OutOfMemory(format!("the attention cache of layer {}", a.layer));
-                slot.caches[a.layer].try_reserve(count * entry).map_err(oom)?;
+                slot.caches[a.layer].reserve(count).map_err(oom)?;
             }
         }
         for (r, e) in entries[..n * entry].chunks(entry).enumerate() {
@@ -237,7 +239,7 @@ impl Run<'_> {
                     let at = (position % window as u64) as usize * entry;
                     slot.layers[a.layer][at..at + entry].copy_from_slice(e);
                 }
-                None => slot.caches[a.layer].extend_from_slice(e),
+                None => slot.caches[a.layer].push(e),
             }
         }
         self.buffers.attention = [queries, entries];
@@ -246,18 +248,24 @@ impl Run<'_> {
 }
 
 /// Entries that a row sees, oldest first: what the slot holds, then those of the run's rows up to itself (`new`,
-/// of which `before` come before it).
-fn seen<'a>(a: &Attention, slot: &'a Slot, entry: usize, before: usize, new: &'a [f32]) -> [&'a [f32]; 3] {
-    let Some(window) = a.window else { return [&slot.caches[a.layer], &[], new] };
+/// of which `before` come before it). Pages of a cache, then pieces.
+fn seen<'a>(
+    a: &Attention,
+    slot: &'a Slot,
+    entry: usize,
+    before: usize,
+    new: &'a [f32],
+) -> (&'a [Arc<Vec<f32>>], [&'a [f32]; 3]) {
+    let Some(window) = a.window else { return (slot.caches[a.layer].pages(), [&[], &[], new]) };
     let ring = &slot.layers[a.layer][..window * entry];
     // The row at position p sees p − window + 1 ..= p, of which the ring holds those before the run.
     let new = &new[(before + 1).saturating_sub(window) * entry..];
     let old = slot.position.min(window.saturating_sub(before + 1) as u64) as usize;
     let end = (slot.position % window as u64) as usize;
     if old <= end {
-        [&ring[(end - old) * entry..end * entry], &[], new]
+        (&[], [&ring[(end - old) * entry..end * entry], &[], new])
     } else {
-        [&ring[(window - (old - end)) * entry..], &ring[..end * entry], new]
+        (&[], [&ring[(window - (old - end)) * entry..], &ring[..end * entry], new])
     }
 }
 

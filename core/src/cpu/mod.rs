@@ -4,6 +4,7 @@
 //! and for the target's baseline; which one runs is decided by the processor, at run time.
 
 pub mod attention;
+mod cache;
 mod conv;
 pub mod delta;
 mod execute;

@@ -128,7 +128,6 @@ impl Runner {
     pub fn release(&mut self, slot: usize) {
         if let Some(Some(s)) = self.slots.get_mut(slot) {
             s.clear();
-            s.caches.iter_mut().for_each(|cache| *cache = Vec::new());
         }
     }
 

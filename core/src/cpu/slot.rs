@@ -1,5 +1,6 @@
 //! A session's place in the engine: its state, and the logits that follow it.
 
+use super::cache::Cache;
 use super::delta::zeros;
 use crate::engine::SlotState;
 use crate::error::{Error, Result};
@@ -17,7 +18,7 @@ pub(super) struct Slot {
     /// A layer each, `[words]`: as the layer's op lays it out.
     pub(super) layers: Vec<Vec<f32>>,
     /// A layer each, `[position, cache_per_token]`: entries `k|v` of unbounded attention.
-    pub(super) caches: Vec<Vec<f32>>,
+    pub(super) caches: Vec<Cache>,
 }
 
 impl Slot {
@@ -28,20 +29,20 @@ impl Slot {
             seen: vec![0; spec.vocab.div_ceil(32)],
             logits: Vec::new(),
             layers: spec.layers.iter().map(|l| zeros(&[l.words])).collect::<Result<_>>()?,
-            caches: vec![Vec::new(); spec.layers.len()],
+            caches: spec.layers.iter().map(|l| Cache::new(l.cache_per_token)).collect(),
         })
     }
 
-    /// Back to nothing fed, in the memory it has.
+    /// Back to nothing fed, in the memory it has, but for attention's caches.
     pub(super) fn clear(&mut self) {
         self.position = 0;
         self.seen.fill(0);
         self.logits.clear();
         self.layers.iter_mut().for_each(|l| l.fill(0.0));
-        self.caches.iter_mut().for_each(Vec::clear);
+        self.caches.iter_mut().for_each(Cache::clear);
     }
 
-    /// Takes over another slot's content, in the memory it has.
+    /// Takes over another slot's content, in the memory it has; caches are shared as far as they are alike.
     pub(super) fn copy_from(&mut self, from: &Self) {
         self.position = from.position;
         self.seen.clone_from(&from.seen);
@@ -66,7 +67,7 @@ impl Slot {
             seen: self.seen.clone(),
             logits: self.logits.clone(),
             layers: self.layers.clone(),
-            caches: self.caches.clone(),
+            caches: self.caches.iter().map(Cache::to_vec).collect(),
         }
     }
 
@@ -86,12 +87,15 @@ impl Slot {
             let want = tokens.and_then(|t| t.checked_mul(layer.cache_per_token)).unwrap_or(usize::MAX);
             sized(&format!("cache of layer {n}"), state.caches[n].len(), want)?;
         }
+        let caches = spec.layers.iter().zip(&state.caches).map(|(l, c)| Cache::of(l.cache_per_token, c));
+        let oom = |_| Error::OutOfMemory("the attention caches of a saved session".into());
+        let caches = caches.collect::<std::result::Result<_, _>>().map_err(oom)?;
         Ok(Self {
             position: state.position,
             seen: state.seen.clone(),
             logits: state.logits.clone(),
             layers: state.layers.clone(),
-            caches: state.caches.clone(),
+            caches,
         })
     }
 }
