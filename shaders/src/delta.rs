@@ -78,7 +78,7 @@ pub fn precond_sums(key_dim: u32) -> Variant {
 
 /// `delta/precond/carry`: groups (⌈H·K/64⌉, sequences).
 pub fn precond_carry(key_dim: u32, chunk: u32) -> Variant {
-    Variant::new(Kernel::PrecondCarry).with("K", padded(key_dim)).with("C", chunk)
+    Variant::new(Kernel::PrecondCarry).with("K", padded(key_dim)).with("C", chunk).with("EIGHT", 8)
 }
 
 /// `delta/precond/apply`: groups (⌈H·K/64⌉, chunks or sequences).

@@ -18,11 +18,19 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   let slot = sequence.z * p.a_words + p.a_at + head * p.key_dim + c;
   let count = (sequence.y + C - 1u) / C;
   var sum = sums[slot];
-  for (var i = 0u; i < count; i++) {
-    let at = ((sequence.w + i) * p.heads + head) * (K + 4u);
-    let own = totals[at + c];
-    totals[at + c] = sum;
-    sum = sum * totals[at + K] + own;
+  for (var first = 0u; first < count; first += EIGHT) {
+    // The loads of eight chunks are under way at once: nothing else takes time here.
+#for m EIGHT
+    let at$m = ((sequence.w + min(first + $mu, count - 1u)) * p.heads + head) * (K + 4u);
+    let own$m = totals[at$m + c];
+    let kept$m = totals[at$m + K];
+#endfor
+#for m EIGHT
+    if (first + $mu < count) {
+      totals[at$m + c] = sum;
+      sum = sum * kept$m + own$m;
+    }
+#endfor
   }
   sums[slot] = sum;
 }
