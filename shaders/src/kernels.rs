@@ -207,6 +207,8 @@ files! {
         "delta/params",
         "delta/precond/gates",
         "delta/chunk/layout",
+        "delta/coop/channel_products",
+        "delta/coop/head_products",
         "delta/coop/invert",
         "delta/coop/layout",
         "delta/software/layout",
