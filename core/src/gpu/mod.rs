@@ -20,6 +20,7 @@ mod runner;
 mod sample;
 mod scratch;
 mod stage;
+mod tiles;
 mod trace;
 mod transfer;
 mod upload;

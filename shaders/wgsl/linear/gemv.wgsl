@@ -2,14 +2,15 @@
 //
 // A team of TEAM lanes multiplies weight rows with R rows of the input: lane l takes the eights l, l + TEAM, … of the
 // weight rows, U of them in flight; the lanes' sums are then added, by a butterfly of shuffles with SUBGROUPS (and over
-// the team's subgroups in their order, where it has SPLIT of them), in the order of the lanes otherwise. So the order of additions over in_dim depends on TEAM alone, and a row's result is the
-// same bits for every R and every company it has.
+// the team's subgroups in their order, where it has SPLIT of them), in the order of the lanes otherwise. So the order of
+// additions over in_dim depends on TEAM alone, and a row's result is the same bits for every R and every company it has.
 // PAIRED: weight row o + pairs belongs to o, and the output is silu(row o) · (row o + pairs): SwiGLU.
 // Grid: x covers the outputs in steps of WG / TEAM · OUTS, y covers the rows in steps of R.
 //
-// Consts: WG, TEAM (a power of two), OUTS (outputs a team), R, U; BLOCK (rows reduced at a time, dividing R) or, with SUBGROUPS, SUBGROUP
-// (a size that every subgroup has, a multiple of TEAM) and, where TEAM is WG and SPLIT times SUBGROUP, SPLIT; HEADS with HEAD_NORM; BLOCKS with SCALED. Flags: see linear/input and
-// linear/output; AHEAD: a lane stores one output at most; NORMED: the input has a norm; LAST: the one row is the last of the piece; MASKED: the last step of
+// Consts: WG, TEAM (a power of two), OUTS (outputs a team), R, U; BLOCK (rows reduced at a time, dividing R) or, with
+// SUBGROUPS, SUBGROUP (a size that every subgroup has, a multiple of TEAM) and, where TEAM is WG and SPLIT times SUBGROUP,
+// SPLIT; HEADS with HEAD_NORM; BLOCKS with SCALED. Flags: see linear/input and linear/output; AHEAD: a lane stores one
+// output at most; NORMED: the input has a norm; LAST: the one row is the last of the piece; MASKED: the last step of
 // U · TEAM eights is not full.
 
 #import linear/product
