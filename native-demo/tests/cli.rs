@@ -363,10 +363,10 @@ fn the_suite_has_every_row() {
     };
     let skipped: Vec<&str> = report["skipped"].as_array().unwrap().iter().map(|s| s.as_str().unwrap()).collect();
     assert_eq!(named("copy").len(), 2);
-    // Three lengths and all other rules; with halves three lengths and two rules; and two steps.
+    // Three lengths and all other rules, twice; and two steps.
     let operators = named("operator");
-    assert_eq!(operators.len(), 3 + 9 + 5 + 2, "{operators:?}");
-    assert_eq!(operators.iter().filter(|n| n.ends_with(", f16")).count(), 5, "{operators:?}");
+    assert_eq!(operators.len(), 2 * (3 + 9) + 2, "{operators:?}");
+    assert_eq!(operators.iter().filter(|n| n.ends_with(", f16")).count(), 3 + 9, "{operators:?}");
     assert_eq!(operators.iter().filter(|n| n.contains("step of")).count(), 2, "{operators:?}");
     let products = named("matmul");
     assert_eq!(products.len(), 3, "{products:?}");
@@ -376,7 +376,7 @@ fn the_suite_has_every_row() {
     assert_eq!(models.len(), 1 + 3 + 2, "{models:?}");
     let busy = named("busy").len() + skipped.iter().filter(|s| s.contains("no timestamps")).count();
     assert_eq!((busy, skipped.len()), (2, 2 - named("busy").len()), "{skipped:?}");
-    assert_eq!(rows.len(), 2 + 19 + 3 + 6 + named("busy").len());
+    assert_eq!(rows.len(), 2 + 26 + 3 + 6 + named("busy").len());
     for row in rows {
         assert!(row["wall"]["median"].as_f64().unwrap() > 0.0, "{row}");
         assert!(row["rate"].as_f64().unwrap() > 0.0, "{row}");
