@@ -357,7 +357,8 @@ impl Lower<'_> {
         for (params, buffers) in parts {
             let outputs = if paired { params.output.out_dim / 2 } else { params.output.out_dim };
             let groups = [outputs.div_ceil(tile.group_outputs()), rows / tile.group_rows(), 1];
-            self.push(panel(&product, tile), bytes_of(&params), buffers, groups);
+            // As consts, like one row's: the same divisor must give the same bits.
+            self.push_with(panel(&product, tile), &params, buffers, groups);
         }
         true
     }
