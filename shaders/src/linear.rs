@@ -407,12 +407,6 @@ pub fn copy_slots() -> Variant {
     Variant::new(Kernel::CopySlots).with("WG", COPY_WORKGROUP)
 }
 
-/// The most elements a round of the loops over `width` of them, of an invocation that works alone: a divisor, if 8 is
-/// one; at least `least`.
-fn step(width: u32, least: u32) -> u32 {
-    [32, 16, 8, 4].into_iter().find(|s| *s > least && width.is_multiple_of(*s)).unwrap_or(least)
-}
-
 /// How a norm or an activation is spread, and what it writes.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Spread {
@@ -437,30 +431,24 @@ impl Spread {
     }
 }
 
-/// `norm/rms` over `width` elements: x, norm, row table (`last`), out. Groups (rows), or alone (⌈rows / 8⌉).
-pub fn rms(spread: Spread, last: bool, width: u32) -> Variant {
+/// `norm/rms`: x, norm, row table (`last`), out. Groups (rows), or alone (⌈rows / 8⌉).
+pub fn rms(spread: Spread, last: bool) -> Variant {
     let alone = spread == Spread::Alone;
     let workgroup = if alone { SOLO_WORKGROUP } else { 128 };
     let v = spread.flags(Variant::new(Kernel::RmsNorm).with("WG", workgroup)).flag("LAST", last);
-    let step = step(width, 8);
-    if alone { v.with("STEP", step).with("EIGHTS", step / 8) } else { v }
+    // Longer rounds are three times slower on lavapipe.
+    if alone { v.with("EIGHT", 8) } else { v }
 }
 
-/// `norm/head` over heads of `dim`: x, norm, gate, out; those that there are. Groups (rows, heads), or alone
+/// `norm/head`: x, norm, gate, out; those that there are. Groups (rows, heads), or alone
 /// (⌈rows · heads / 8⌉).
-pub fn head_norm(spread: Spread, norm: bool, gate: Gate, dim: u32) -> Variant {
+pub fn head_norm(spread: Spread, norm: bool, gate: Gate) -> Variant {
     let workgroup = match spread {
         Spread::Alone => SOLO_WORKGROUP,
         Spread::Single => 64,
         Spread::Fours | Spread::Halves => 32,
     };
-    let v = gate.flags(spread.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup)).flag("HEAD_NORM", norm));
-    let step = step(dim, 1);
-    match step {
-        _ if spread != Spread::Alone => v,
-        1 => v.with("STEP", 1),
-        _ => v.with("STEP", step).with("FOURS", step / 4),
-    }
+    gate.flags(spread.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup)).flag("HEAD_NORM", norm))
 }
 
 /// Invocations a workgroup of kernels that work alone, on software adapters: one vector of a CPU.

@@ -42,16 +42,12 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
     }
     for spread in [Spread::Alone, Spread::Single, Spread::Fours, Spread::Halves] {
         add::<SwiGluParams>(all, swiglu(spread));
-        for width in [384, 208, 24, 33] {
-            add::<RmsParams>(all, rms(spread, false, width));
-            add::<RmsParams>(all, rms(spread, true, width));
-        }
+        add::<RmsParams>(all, rms(spread, false));
+        add::<RmsParams>(all, rms(spread, true));
         for gate in [Gate::None, Gate::Silu, Gate::Sigmoid] {
             for norm in [false, true] {
                 if norm || gate != Gate::None {
-                    for dim in [64, 48, 24, 20, 33] {
-                        add::<HeadNormParams>(all, head_norm(spread, norm, gate, dim));
-                    }
+                    add::<HeadNormParams>(all, head_norm(spread, norm, gate));
                 }
             }
         }

@@ -1,7 +1,7 @@
 // out[r] = x[r] / sqrt(mean x² + eps) ⊙ norm. One workgroup a row; with SOLO, one invocation a row and no barrier.
 // WIDE (without SOLO): every place and stride is a multiple of 4. HALF (with WIDE): the result is rounded to f16.
 //
-// Consts: WG; with SOLO also STEP, elements a round of the loops, and EIGHTS = STEP / 8 (browsers put a counter into
+// Consts: WG; with SOLO also EIGHT, elements a round of the loops (browsers put a counter into
 // every loop, which costs an invocation that works alone more than the round itself).
 
 #import common/rows
@@ -104,15 +104,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let base = row * params.x_stride + params.x_at;
     var lo = vec4<f32>(0.0);
     var hi = vec4<f32>(0.0);
-    let whole = params.width - params.width % STEP;
-    for (var i = 0u; i < whole; i += STEP) {
-#for j EIGHTS
-        let at$j = base + i + $ju * 8u;
-        let a$j = vec4<f32>(x[at$j], x[at$j + 1u], x[at$j + 2u], x[at$j + 3u]);
-        let b$j = vec4<f32>(x[at$j + 4u], x[at$j + 5u], x[at$j + 6u], x[at$j + 7u]);
-        lo = fma(a$j, a$j, lo);
-        hi = fma(b$j, b$j, hi);
-#endfor
+    let whole = params.width - params.width % EIGHT;
+    for (var i = 0u; i < whole; i += EIGHT) {
+        let at = base + i;
+        let a = vec4<f32>(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
+        let b = vec4<f32>(x[at + 4u], x[at + 5u], x[at + 6u], x[at + 7u]);
+        lo = fma(a, a, lo);
+        hi = fma(b, b, hi);
     }
     lo += hi;
     var square = (lo.x + lo.y) + (lo.z + lo.w);
@@ -121,8 +119,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     let scale = inverseSqrt(square / f32(params.width) + params.eps);
     let to = out_row * params.out_stride;
-    for (var i = 0u; i < whole; i += STEP) {
-#for j STEP
+    for (var i = 0u; i < whole; i += EIGHT) {
+#for j EIGHT
         out[to + i + $ju] = x[base + i + $ju] * scale * norm[i + $ju];
 #endfor
     }
