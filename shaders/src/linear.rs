@@ -436,7 +436,6 @@ pub fn rms(spread: Spread, last: bool) -> Variant {
     let alone = spread == Spread::Alone;
     let workgroup = if alone { SOLO_WORKGROUP } else { 128 };
     let v = spread.flags(Variant::new(Kernel::RmsNorm).with("WG", workgroup)).flag("LAST", last);
-    // Longer rounds are three times slower on lavapipe.
     if alone { v.with("EIGHT", 8) } else { v }
 }
 

@@ -2,7 +2,7 @@
 // sigmoid). One workgroup a row and head; with SOLO one invocation, and no barrier.
 // WIDE (without SOLO): every place, stride and head is a multiple of 4. HALF (with WIDE): the result is rounded to
 // f16.
-// There the loops are as short as they can be: four elements a round are three times slower on lavapipe.
+// With SOLO the loops are as short as they can be: four elements a round are three times slower on lavapipe.
 
 #import common/activation
 #ifdef HALF

@@ -1,8 +1,8 @@
 // out[r] = x[r] / sqrt(mean x² + eps) ⊙ norm. One workgroup a row; with SOLO, one invocation a row and no barrier.
 // WIDE (without SOLO): every place and stride is a multiple of 4. HALF (with WIDE): the result is rounded to f16.
 //
-// Consts: WG; with SOLO also EIGHT, elements a round of the loops (browsers put a counter into
-// every loop, which costs an invocation that works alone more than the round itself).
+// Consts: WG; with SOLO also EIGHT, elements a round of the loops (browsers put a counter into every loop,
+// which costs an invocation that works alone more than the round itself).
 
 #import common/rows
 #ifdef HALF

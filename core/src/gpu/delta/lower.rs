@@ -379,7 +379,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
 
     /// Scratch of the chunk stages: a `pair` block a chunk and value head.
-    pub(super) fn pairs(&mut self) -> usize {
+    fn pairs(&mut self) -> usize {
         let call = self.call;
         let words = u64::from(kernels::pair_words(call.chunk, call.key_dim, self.parts.decay));
         let words = self.blocks() * words;
@@ -393,7 +393,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         (self.scratch)("uw", words)
     }
     /// Keys and queries with their decays, `[chunks, HV, 3, C, K]`.
-    pub(super) fn decayed_keys(&mut self) -> usize {
+    fn decayed_keys(&mut self) -> usize {
         let width = u64::from(kernels::padded(self.call.key_dim));
         let words = self.blocks() * 3 * u64::from(self.call.chunk) * width;
         (self.scratch)("decayed keys", words)
@@ -403,7 +403,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
 
     /// A chunk's products with itself, and its decays. Returns the groups of kernels over chunks and value heads.
-    pub(super) fn gram(&mut self, pairs: usize, decayed: Option<usize>, tiles: Option<usize>) -> [u32; 3] {
+    fn gram(&mut self, pairs: usize, decayed: Option<usize>, tiles: Option<usize>) -> [u32; 3] {
         let call = self.call;
         let mut buffers = vec![self.q, self.k];
         buffers.extend(self.beta);
