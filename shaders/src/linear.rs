@@ -431,23 +431,24 @@ impl Spread {
     }
 }
 
-/// `norm/rms`: x, norm, row table (`last`), out. Groups (rows), or alone (⌈rows / 8⌉).
-pub fn rms(spread: Spread, last: bool) -> Variant {
+/// `norm/rms` of rows of `width` elements: x, norm, row table (`last`), out. Groups (rows), or alone (⌈rows / 8⌉).
+pub fn rms(spread: Spread, last: bool, width: u32) -> Variant {
     let alone = spread == Spread::Alone;
     let workgroup = if alone { SOLO_WORKGROUP } else { 128 };
     let v = spread.flags(Variant::new(Kernel::RmsNorm).with("WG", workgroup)).flag("LAST", last);
-    if alone { v.with("EIGHT", 8) } else { v }
+    if alone { v.with("EIGHT", 8).with("WIDTH", width) } else { v }
 }
 
-/// `norm/head`: x, norm, gate, out; those that there are. Groups (rows, heads), or alone
+/// `norm/head` of heads of `head_dim` elements: x, norm, gate, out; those that there are. Groups (rows, heads), or alone
 /// (⌈rows · heads / 8⌉).
-pub fn head_norm(spread: Spread, norm: bool, gate: Gate) -> Variant {
+pub fn head_norm(spread: Spread, norm: bool, gate: Gate, head_dim: u32) -> Variant {
     let workgroup = match spread {
         Spread::Alone => SOLO_WORKGROUP,
         Spread::Single => 64,
         Spread::Fours | Spread::Halves => 32,
     };
-    gate.flags(spread.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup)).flag("HEAD_NORM", norm))
+    let v = gate.flags(spread.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup)).flag("HEAD_NORM", norm));
+    if spread == Spread::Alone { v.with("FOUR", 4).with("DIM", head_dim) } else { v }
 }
 
 /// Invocations a workgroup of kernels that work alone, on software adapters: one vector of a CPU.

@@ -8,7 +8,7 @@ use deltanet::gpu::{DeviceChoice, Gpu, LimitsChoice};
 pub fn index() -> usize {
     // DELTANET_TEST_ADAPTER: part of an adapter's name, for machines with several.
     let wanted = std::env::var("DELTANET_TEST_ADAPTER").unwrap_or_default().to_lowercase();
-    let list = pollster(deltanet::gpu::adapters());
+    let list = wait(deltanet::gpu::adapters());
     let index = list
         .iter()
         .position(|a| a.info.name.to_lowercase().contains(&wanted) || a.info.driver.to_lowercase().contains(&wanted));
@@ -24,12 +24,13 @@ pub fn index() -> usize {
 }
 
 fn open(limits: LimitsChoice) -> Gpu {
-    let gpu = pollster(Gpu::request(&DeviceChoice::Index(index()), limits)).expect("the adapter opens");
+    let gpu = wait(Gpu::request(&DeviceChoice::Index(index()), limits)).expect("the adapter opens");
     eprintln!("tests run on {} ({:?}), limits: {limits:?}", gpu.info().name, gpu.info().backend);
     gpu
 }
 
-fn pollster<F: std::future::Future>(f: F) -> F::Output {
+/// Runs a future to its end without a device.
+pub fn wait<F: std::future::Future>(f: F) -> F::Output {
     let mut f = std::pin::pin!(f);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     loop {

@@ -54,6 +54,10 @@ pub struct OpenOptions {
     /// must be one that only this user can write, since the driver trusts the file. Where a driver offers no such
     /// cache (all but Vulkan's), where the folder cannot be written, and in a browser, nothing happens.
     pub pipeline_cache: Option<std::path::PathBuf>,
+    /// Compiles kernels as browsers do: with a counter in every loop that ends it in any case, and with workgroup
+    /// memory cleared first. That is slower; it lets tests see natively what a browser's users get. It changes
+    /// nothing in a browser.
+    pub as_browsers: bool,
 }
 
 /// An opened device. Clones share it.
@@ -68,6 +72,8 @@ struct Inner {
     queue: wgpu::Queue,
     info: wgpu::AdapterInfo,
     caps: Caps,
+    /// [`OpenOptions::as_browsers`].
+    as_browsers: bool,
     /// First error that nobody has been told of yet.
     fault: Arc<Mutex<Option<Error>>>,
     live: Arc<AtomicU64>,
@@ -158,8 +164,8 @@ impl Gpu {
             .await
             .map_err(|e| Error::Gpu(format!("{}: {e}", adapter.get_info().name)))?;
         let info = adapter.get_info();
-        #[cfg_attr(target_family = "wasm", expect(unused_mut, reason = "a browser keeps compiled pipelines by itself"))]
         let mut inner = Self::inner(device, queue, info, coop16);
+        inner.as_browsers = options.as_browsers;
         #[cfg(not(target_family = "wasm"))]
         if let Some(folder) = &options.pipeline_cache {
             inner.disk = PipelineCache::open(&inner.device, &inner.info, folder);
@@ -202,6 +208,7 @@ impl Gpu {
             queue,
             info,
             caps,
+            as_browsers: false,
             fault,
             live: Arc::default(),
             pipelines: Mutex::default(),
@@ -237,6 +244,11 @@ impl Gpu {
     }
     pub(super) fn pipelines(&self) -> &Mutex<HashMap<Variant, Arc<Pipeline>>> {
         &self.inner.pipelines
+    }
+
+    /// Whether kernels are compiled as browsers compile them: [`OpenOptions::as_browsers`].
+    pub(super) fn compiles_as_browsers(&self) -> bool {
+        self.inner.as_browsers
     }
 
     /// What pipelines are made with, if they are kept in a file.

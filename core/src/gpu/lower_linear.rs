@@ -258,7 +258,7 @@ impl Lower<'_> {
                 buffers.extend(s.norm.into_iter().chain(s.gate));
                 buffers.push(out.buffer);
                 let groups = if alone { [(rows * heads).div_ceil(SOLO_WORKGROUP), 1, 1] } else { [rows, heads, 1] };
-                self.push(head_norm(spread, norm, gate), bytes_of(&params), buffers, groups);
+                self.push(head_norm(spread, norm, gate, p.head_dim), bytes_of(&params), buffers, groups);
             }
             Prologue::SwiGlu => {
                 let params = SwiGluParams {
@@ -289,7 +289,7 @@ impl Lower<'_> {
         }
         buffers.push(out.buffer);
         let groups = if spread == Spread::Alone { rows.div_ceil(SOLO_WORKGROUP) } else { rows };
-        self.push(rms(spread, one), bytes_of(&params), buffers, [groups, 1, 1]);
+        self.push(rms(spread, one, p.in_dim), bytes_of(&params), buffers, [groups, 1, 1]);
     }
 
     fn product(matrix: &GpuMatrix, source: &Source, target: &Target, last: bool) -> Product {

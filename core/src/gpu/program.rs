@@ -101,7 +101,7 @@ fn pipeline(gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {
         wgpu::ShaderModuleDescriptor { label: Some(&label), source: wgpu::ShaderSource::Wgsl(source.wgsl.into()) };
     // The counters that bound every loop keep drivers from unrolling, which costs some kernels a factor of ten.
     let mut checks = wgpu::ShaderRuntimeChecks::checked();
-    checks.force_loop_bounding = false;
+    checks.force_loop_bounding = gpu.compiles_as_browsers();
     // Kernels with cooperative matrices are for drivers that check storage buffers themselves, and their indices into
     // workgroup memory are consts and thread numbers.
     checks.bounds_checks = !variant.features.cooperative_matrix;
@@ -116,7 +116,7 @@ fn pipeline(gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {
         compilation_options: wgpu::PipelineCompilationOptions {
             constants: &[],
             // Every kernel writes workgroup memory before it reads it.
-            zero_initialize_workgroup_memory: false,
+            zero_initialize_workgroup_memory: gpu.compiles_as_browsers(),
         },
         cache: gpu.pipeline_cache(),
     });

@@ -42,12 +42,15 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
     }
     for spread in [Spread::Alone, Spread::Single, Spread::Fours, Spread::Halves] {
         add::<SwiGluParams>(all, swiglu(spread));
-        add::<RmsParams>(all, rms(spread, false));
-        add::<RmsParams>(all, rms(spread, true));
+        for width in [48, 1003] {
+            add::<RmsParams>(all, rms(spread, false, width));
+            add::<RmsParams>(all, rms(spread, true, width));
+        }
         for gate in [Gate::None, Gate::Silu, Gate::Sigmoid] {
             for norm in [false, true] {
                 if norm || gate != Gate::None {
-                    add::<HeadNormParams>(all, head_norm(spread, norm, gate));
+                    add::<HeadNormParams>(all, head_norm(spread, norm, gate, 64));
+                    add::<HeadNormParams>(all, head_norm(spread, norm, gate, 19));
                 }
             }
         }

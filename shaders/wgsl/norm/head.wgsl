@@ -2,7 +2,8 @@
 // sigmoid). One workgroup a row and head; with SOLO one invocation, and no barrier.
 // WIDE (without SOLO): every place, stride and head is a multiple of 4. HALF (with WIDE): the result is rounded to
 // f16.
-// With SOLO the loops are as short as they can be: four elements a round are three times slower on lavapipe.
+//
+// Consts: WG; with SOLO also FOUR, elements a round of the loops, and DIM, the same as `head_dim`: see norm/rms.
 
 #import common/activation
 #ifdef HALF
@@ -122,10 +123,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     }
 }
 #else
+const WHOLE: u32 = DIM - DIM % FOUR;
+
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let row = id.x / params.heads;
-    let first = (id.x % params.heads) * params.head_dim;
+    let first = (id.x % params.heads) * DIM;
     if row >= params.rows {
         return;
     }
@@ -133,12 +136,23 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 #ifdef HEAD_NORM
     let base = row * params.x_stride + params.x_at + first;
     var squares = vec4<f32>(0.0);
-    for (var i = 0u; i < params.head_dim; i++) {
-        squares[i & 3u] = fma(x[base + i], x[base + i], squares[i & 3u]);
+    for (var i = 0u; i < WHOLE; i += FOUR) {
+        let at = base + i;
+        let v = vec4<f32>(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
+        squares = fma(v, v, squares);
     }
-    scale = inverseSqrt(((squares.x + squares.y) + (squares.z + squares.w)) / f32(params.head_dim) + params.eps);
+    var square = (squares.x + squares.y) + (squares.z + squares.w);
+    for (var i = WHOLE; i < DIM; i++) {
+        square = fma(x[base + i], x[base + i], square);
+    }
+    scale = inverseSqrt(square / f32(DIM) + params.eps);
 #endif
-    for (var i = 0u; i < params.head_dim; i++) {
+    for (var i = 0u; i < WHOLE; i += FOUR) {
+#for j FOUR
+        write(row, first + i + $ju, i + $ju, scale);
+#endfor
+    }
+    for (var i = WHOLE; i < DIM; i++) {
         write(row, first + i, i, scale);
     }
 }

@@ -1,8 +1,8 @@
 // out[r] = x[r] / sqrt(mean x² + eps) ⊙ norm. One workgroup a row; with SOLO, one invocation a row and no barrier.
 // WIDE (without SOLO): every place and stride is a multiple of 4. HALF (with WIDE): the result is rounded to f16.
 //
-// Consts: WG; with SOLO also EIGHT, elements a round of the loops (browsers put a counter into every loop,
-// which costs an invocation that works alone more than the round itself).
+// Consts: WG; with SOLO also EIGHT, elements a round of the loops, and WIDTH, the same as `width`: where a loop ends at a
+// uniform, lavapipe may put the number into the text and compile that anew for every dispatch, in 1 to 16 ms.
 
 #import common/rows
 #ifdef HALF
@@ -90,6 +90,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
 #endif
 }
 #else
+const WHOLE: u32 = WIDTH - WIDTH % EIGHT;
+
 // Eight partial sums, as eight lanes of a CPU would take them, keep the error that of a tree.
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -104,8 +106,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let base = row * params.x_stride + params.x_at;
     var lo = vec4<f32>(0.0);
     var hi = vec4<f32>(0.0);
-    let whole = params.width - params.width % EIGHT;
-    for (var i = 0u; i < whole; i += EIGHT) {
+    for (var i = 0u; i < WHOLE; i += EIGHT) {
         let at = base + i;
         let a = vec4<f32>(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
         let b = vec4<f32>(x[at + 4u], x[at + 5u], x[at + 6u], x[at + 7u]);
@@ -114,17 +115,17 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     lo += hi;
     var square = (lo.x + lo.y) + (lo.z + lo.w);
-    for (var i = whole; i < params.width; i++) {
+    for (var i = WHOLE; i < WIDTH; i++) {
         square = fma(x[base + i], x[base + i], square);
     }
-    let scale = inverseSqrt(square / f32(params.width) + params.eps);
+    let scale = inverseSqrt(square / f32(WIDTH) + params.eps);
     let to = out_row * params.out_stride;
-    for (var i = 0u; i < whole; i += EIGHT) {
+    for (var i = 0u; i < WHOLE; i += EIGHT) {
 #for j EIGHT
         out[to + i + $ju] = x[base + i + $ju] * scale * norm[i + $ju];
 #endfor
     }
-    for (var i = whole; i < params.width; i++) {
+    for (var i = WHOLE; i < WIDTH; i++) {
         out[to + i] = x[base + i] * scale * norm[i];
     }
 }
