@@ -7,7 +7,8 @@
 mod coop;
 
 pub use coop::{
-    COOP_CHUNK, COOP_COLUMNS, COOP_THREADS, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, coop_words,
+    COOP_CHUNK, COOP_COLUMNS, COOP_THREADS, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, coop_sums,
+    coop_sums_bytes, coop_totals_words, coop_words,
 };
 
 use crate::kernels::Kernel;
@@ -76,9 +77,15 @@ pub fn precond_sums(key_dim: u32) -> Variant {
     Variant::new(Kernel::PrecondSums).with("K", padded(key_dim))
 }
 
-/// `delta/precond/carry`: groups (⌈H·K/64⌉, sequences).
-pub fn precond_carry(key_dim: u32, chunk: u32) -> Variant {
-    Variant::new(Kernel::PrecondCarry).with("K", padded(key_dim)).with("C", chunk).with("EIGHT", 8)
+/// f32 elements a chunk and key head of what [`precond_sums`] leaves.
+pub fn precond_words(key_dim: u32) -> u32 {
+    padded(key_dim) + 4
+}
+
+/// `delta/precond/carry`: groups (⌈H·K/64⌉, sequences). `words` a chunk and key head: [`precond_words`] or
+/// [`coop_totals_words`].
+pub fn precond_carry(key_dim: u32, chunk: u32, words: u32) -> Variant {
+    Variant::new(Kernel::PrecondCarry).with("K", padded(key_dim)).with("C", chunk).with("BLOCK", words).with("EIGHT", 8)
 }
 
 /// `delta/precond/apply`: groups (⌈H·K/64⌉, chunks or sequences).

@@ -137,6 +137,8 @@ files! {
         CoopChunk = "delta/coop/chunk",
         /// Chunkwise with cooperative matrices: the scan over chunks, and the outputs.
         CoopScan = "delta/coop/scan",
+        /// Chunkwise with cooperative matrices: what chunks add to a preconditioner.
+        CoopSums = "delta/coop/sums",
         /// The delta rule token by token, on software adapters.
         SoftwareStep = "delta/software/step",
         /// Chunkwise on software adapters: keys and queries with their decays.
@@ -211,6 +213,8 @@ files! {
         "delta/coop/head_products",
         "delta/coop/invert",
         "delta/coop/layout",
+        "delta/coop/totals",
+        "delta/coop/write_keys",
         "delta/software/layout",
         "delta/software/log_decay",
         "linear/product",

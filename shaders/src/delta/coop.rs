@@ -31,12 +31,37 @@ fn pool(parts: Parts) -> u32 {
     COOP_CHUNK * 18 * if parts.write_key || parts.decay == Decay::Channel { 3 } else { 2 }
 }
 
-/// Bytes of workgroup memory of [`coop_chunk`].
-pub fn coop_chunk_bytes(parts: Parts) -> u32 {
-    16 * 48 + 8 * pool(parts) + 16 * COOP_CHUNK * PITCH
+/// f32 elements a chunk and key head of what [`coop_sums`] leaves, see `delta/coop/totals`.
+pub fn coop_totals_words(key_dim: u32) -> u32 {
+    padded(key_dim) + 4 + 3 * COOP_CHUNK
 }
 
-/// `delta/coop/chunk`: groups (HV, chunks). `normalise`: q and k come as they are; not with a write key of its own.
+/// Bytes of workgroup memory of [`coop_sums`].
+pub fn coop_sums_bytes() -> u32 {
+    4 * COOP_CHUNK + 16 * COOP_CHUNK * PITCH
+}
+
+/// `delta/coop/sums`: groups (H, chunks). `normalise`: keys come as they are.
+pub fn coop_sums(key_dim: u32, normalise: bool) -> Variant {
+    Variant::new(Kernel::CoopSums)
+        .with("K", padded(key_dim))
+        .with("SLICES", sixteens(key_dim).div_ceil(4))
+        .with("PITCH", PITCH)
+        .with("FOUR", 4)
+        .flag("NORMALISE", normalise)
+}
+
+/// Fours of what a chunk's threads know of its rows.
+fn facts(parts: Parts) -> u32 {
+    if parts.write_key { 64 } else { 48 }
+}
+
+/// Bytes of workgroup memory of [`coop_chunk`].
+pub fn coop_chunk_bytes(parts: Parts) -> u32 {
+    16 * facts(parts) + 8 * pool(parts) + 16 * COOP_CHUNK * PITCH
+}
+
+/// `delta/coop/chunk`: groups (HV, chunks). `normalise`: q and k come as they are.
 pub fn coop_chunk(parts: Parts, key_dim: u32, normalise: bool) -> Variant {
     Variant::new(Kernel::CoopChunk)
         .features(FEATURES)
@@ -45,7 +70,9 @@ pub fn coop_chunk(parts: Parts, key_dim: u32, normalise: bool) -> Variant {
         .with("SLICES", sixteens(key_dim).div_ceil(4))
         .with("PITCH", PITCH)
         .with("POOL", pool(parts))
+        .with("FACTS", facts(parts))
         .with("TWO", 2)
+        .with("THREE", 3)
         .with("FOUR", 4)
         .with("SIXTEEN", 16)
         .flag("HEAD", parts.decay == Decay::Head)

@@ -2,9 +2,10 @@
 
 use super::{Needs, Shipped};
 use crate::delta::{
-    Decay, LanesTile, Parts, chunk_bytes, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, gram, invert,
-    lanes, precond_apply, precond_carry, precond_sums, prepare, scan, software_decay, software_gram, software_invert,
-    software_scan, software_solve, software_step, solve, step, wide, wide_bytes,
+    Decay, LanesTile, Parts, chunk_bytes, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, coop_sums,
+    coop_sums_bytes, coop_totals_words, gram, invert, lanes, precond_apply, precond_carry, precond_sums, precond_words,
+    prepare, scan, software_decay, software_gram, software_invert, software_scan, software_solve, software_step, solve,
+    step, wide, wide_bytes,
 };
 use crate::params::DeltaParams;
 use crate::variant::Variant;
@@ -37,7 +38,7 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
             add(prepare(k, flags & 1 != 0, flags & 2 != 0));
         }
         add(precond_sums(k));
-        add(precond_carry(k, 32));
+        add(precond_carry(k, 32, precond_words(k)));
         add(precond_apply(k, false));
         add(precond_apply(k, true));
         for p in parts() {
@@ -113,13 +114,17 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
 
 /// With cooperative matrices, and emulated.
 fn coop(all: &mut Vec<Shipped>) {
+    for k in [20, 60, 128, 160, 256] {
+        let needs = Needs { workgroup_bytes: coop_sums_bytes(), ..Needs::WEBGPU_DEFAULT };
+        add_coop(all, coop_sums(k, false), needs);
+        add_coop(all, coop_sums(k, true), needs);
+        add_coop(all, precond_carry(k, 64, coop_totals_words(k)), Needs::WEBGPU_DEFAULT);
+    }
     for p in parts() {
         for k in [20, 60, 128, 160, 256] {
             let needs = Needs { workgroup_bytes: coop_chunk_bytes(p), ..Needs::WEBGPU_DEFAULT };
             add_coop(all, coop_chunk(p, k, false), needs);
-            if !p.write_key {
-                add_coop(all, coop_chunk(p, k, true), needs);
-            }
+            add_coop(all, coop_chunk(p, k, true), needs);
             let needs = Needs { workgroup_bytes: coop_scan_bytes(k), ..Needs::WEBGPU_DEFAULT };
             add_coop(all, coop_scan(p, k, false), needs);
             add_coop(all, coop_scan(p, k, true), needs);

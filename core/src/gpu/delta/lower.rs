@@ -116,7 +116,7 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
     if !lowering.normalise {
         lowering.prepare();
     }
-    if let Some(precond) = call.precond {
+    if let Some(precond) = call.precond.filter(|_| !lowering.coop) {
         lowering.precond_chunks(precond);
     }
     if lowering.software {
@@ -299,7 +299,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
 
     /// Groups of a kernel with a thread a channel of every key head.
-    fn channel_groups(&self, spans: u32) -> [u32; 3] {
+    pub(super) fn channel_groups(&self, spans: u32) -> [u32; 3] {
         [(self.call.heads * kernels::padded(self.call.key_dim)).div_ceil(64), spans, 1]
     }
 
@@ -331,7 +331,8 @@ impl<'a, 'b> Lowering<'a, 'b> {
     /// Write keys, chunks in parallel.
     fn precond_chunks(&mut self, pre: PrecondViews) {
         let call = self.call;
-        let per_chunk = u64::from(call.heads) * u64::from(kernels::padded(call.key_dim) + 4);
+        let words = kernels::precond_words(call.key_dim);
+        let per_chunk = u64::from(call.heads) * u64::from(words);
         let totals = (self.scratch)("totals", u64::from(call.chunks.len) * per_chunk);
         let keys = self.pairs_of_keys("keys");
         let chunks = call.chunks.buffer;
@@ -339,7 +340,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         let gates = [self.k, pre.beta.buffer, pre.g.buffer];
         self.push(kernels::precond_sums(call.key_dim), [&gates[..], &[totals, chunks]].concat(), over_chunks);
         self.push(
-            kernels::precond_carry(call.key_dim, call.chunk),
+            kernels::precond_carry(call.key_dim, call.chunk, words),
             vec![totals, pre.sums.buffer, call.sequences.buffer],
             self.channel_groups(call.sequences.len),
         );

@@ -2,8 +2,8 @@
 
 use deltanet_shaders::delta::{self as kernels, Decay as Decays, Parts};
 
-use super::View;
 use super::lower::Lowering;
+use super::{PrecondViews, View};
 use crate::gpu::Caps;
 use crate::rule::Beta;
 
@@ -20,7 +20,7 @@ impl Lowering<'_, '_> {
     pub(super) fn coop_normalises(&self) -> bool {
         let call = self.call;
         let places = [call.q.stride, call.q.at, call.k.stride, call.k.at, call.key_dim];
-        let alone = call.precond.is_none() && call.rule.beta != Beta::Longhorn;
+        let alone = call.rule.beta != Beta::Longhorn;
         self.coop && alone && call.l2norm && places.iter().all(|x| x.is_multiple_of(4))
     }
 
@@ -28,6 +28,20 @@ impl Lowering<'_, '_> {
     pub(super) fn coop_decays(&self) -> bool {
         let places = |g: View| [g.stride, g.at, self.call.key_dim].iter().all(|x| x.is_multiple_of(4));
         self.parts.decay != Decays::Channel || self.call.g.is_some_and(places)
+    }
+
+    /// The preconditioner's sums before each chunk; returns their buffer.
+    fn coop_totals(&mut self, pre: PrecondViews) -> usize {
+        let call = self.call;
+        let words = kernels::coop_totals_words(call.key_dim);
+        let per_chunk = u64::from(call.heads) * u64::from(words);
+        let totals = (self.scratch)("totals", u64::from(call.chunks.len) * per_chunk);
+        let buffers = vec![self.k, pre.beta.buffer, pre.g.buffer, pre.log_scale.buffer, totals, call.chunks.buffer];
+        self.push(kernels::coop_sums(call.key_dim, self.normalise), buffers, [call.heads, call.chunks.len, 1]);
+        let buffers = vec![totals, pre.sums.buffer, call.sequences.buffer];
+        let groups = self.channel_groups(call.sequences.len);
+        self.push(kernels::precond_carry(call.key_dim, call.chunk, words), buffers, groups);
+        totals
     }
 
     pub(super) fn coop_stages(&mut self, emulate: bool) {
@@ -45,6 +59,7 @@ impl Lowering<'_, '_> {
             buffers.push(g.buffer);
             buffers.extend(keeps);
         }
+        buffers.extend(call.precond.map(|precond| self.coop_totals(precond)));
         buffers.extend([operands, chunks]);
         let variant = kernels::coop_chunk(parts, k, self.normalise).emulated(emulate);
         self.push(variant, buffers, [call.value_heads, call.chunks.len, 1]);

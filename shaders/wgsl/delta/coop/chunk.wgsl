@@ -5,7 +5,7 @@
 //
 // With a decay a channel, blocks of sixteen rows below the diagonal have it in their operands, from and to the first row
 // of the later block, which is never more than 1; those on the diagonal are added up pair by pair in f32. With NORMALISE
-// queries and keys are made unit here.
+// queries and keys are made unit here; with WRITE_KEY a preconditioner makes the write keys, see delta/coop/write_keys.
 //
 // A workgroup is one chunk of one value head: eight subgroups of 32, each with sixteen rows and half of the columns of a
 // product. A thread brings every fourth four of a row: a subgroup reads and writes eight rows of 64 or 32 bytes at once,
@@ -15,11 +15,14 @@
 // of `square`; POOL. Groups: (HV, chunks).
 #import delta/params
 #import delta/coop/layout
+#ifdef WRITE_KEY
+#import delta/coop/totals
+#endif
 #ifdef DELTA
 #import delta/coop/invert
 #endif
 @group(0) @binding(auto) var<storage, read> q: array<vec4<f32>>; // view [rows, H, K]
-@group(0) @binding(auto) var<storage, read> k: array<vec4<f32>>; // view [rows, H, K], write keys kt_at further on
+@group(0) @binding(auto) var<storage, read> k: array<vec4<f32>>; // view [rows, H, K]
 #ifdef BETA_GIVEN
 @group(0) @binding(auto) var<storage, read> beta: array<f32>; // view [rows, HV]
 #endif
@@ -30,6 +33,9 @@
 #ifdef CHANNEL
 @group(0) @binding(auto) var<storage, read> g: array<vec4<f32>>; // view [rows, HV, K]
 @group(0) @binding(auto) var<storage, read_write> keeps: array<vec4<f32>>; // [chunks, HV, K]: e^{G_C}
+#endif
+#ifdef WRITE_KEY
+@group(0) @binding(auto) var<storage, read> totals: array<vec4<f32>>; // [chunks, H, TOTALS], see delta/coop/sums
 #endif
 @group(0) @binding(auto) var<storage, read_write> operands: array<vec4<f16>>; // [chunks, HV, BLOCK], see the layout
 @group(0) @binding(auto) var<storage, read> chunks: array<vec4<u32>>; // first row, length, slot, index
@@ -64,10 +70,13 @@ fn key4(x: vec4<f32>) -> vec4<f16> {
 #endif
 }
 
-// In fours of rows: log decays, their sums G, and β.
-var<workgroup> facts: array<vec4<f32>, 48>;
+// In fours of rows: log decays, their sums G, β, and what the preconditioner keeps.
+var<workgroup> facts: array<vec4<f32>, FACTS>;
 const SUMS: u32 = 16u;
 const BETAS: u32 = 32u;
+#ifdef WRITE_KEY
+const KEEPS: u32 = 48u;
+#endif
 var<workgroup> pool: array<vec4<f16>, POOL>;
 var<workgroup> square: array<vec4<f32>, CHUNK * PITCH>; // [C, C] or [C, 64]
 
@@ -98,6 +107,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var strength = 1.0;
 
   let key_head = head / p.group;
+#ifdef WRITE_KEY
+  let totals_at = (group.y * p.heads + key_head) * TOTALS;
+#endif
   let q_from = ((chunk.x + row) * p.q_stride + p.q_at + key_head * p.q_head) / 4u;
   let k_from = ((chunk.x + row) * p.k_stride + p.k_at + key_head * p.k_head) / 4u;
   var squares = vec2<f32>(0.0);
@@ -106,15 +118,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let c$s$m = 16u * $su + 4u * $mu + lane;
   var q$s$m = vec4<f32>(0.0);
   var k$s$m = vec4<f32>(0.0);
-#ifdef WRITE_KEY
-  var w$s$m = vec4<f32>(0.0);
-#endif
   if (inside && c$s$m < K / 4u) {
     q$s$m = q[q_from + c$s$m];
     k$s$m = k[k_from + c$s$m];
-#ifdef WRITE_KEY
-    w$s$m = k[k_from + p.kt_at / 4u + c$s$m];
-#endif
   }
 #endfor
 #endfor
@@ -138,6 +144,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (lane == 0u) {
     facts[row / 4u][row % 4u] = log_decay;
     facts[BETAS + row / 4u][row % 4u] = strength;
+#ifdef WRITE_KEY
+    facts[KEEPS + row / 4u][row % 4u] = totals[totals_at + KEEPS_AT + row / 4u][row % 4u];
+#endif
   }
   workgroupBarrier();
 
@@ -164,12 +173,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let first = lid / 32u * 32u + lid % 8u;
   let unit = 1.0 / sqrt(square[first].xy + square[first + 8u].xy + square[first + 16u].xy + square[first + 24u].xy + 1e-6);
 #endif
+#ifdef NORMALISE
 #for s SLICES
 #for m FOUR
-#ifdef NORMALISE
   q$s$m *= unit.x;
   k$s$m *= unit.y;
+#endfor
+#endfor
 #endif
+#ifdef WRITE_KEY
+#import delta/coop/write_keys
+#endif
+#for s SLICES
+#for m FOUR
 #ifndef CHANNEL
   if (c$s$m < 4u * KT) {
     operands[in_key_tiles + QUERY_AT + (4u * $su + $mu) * TILE] = key4(from_start * q$s$m);
