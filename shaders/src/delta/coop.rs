@@ -37,17 +37,17 @@ pub fn coop_totals_words(key_dim: u32) -> u32 {
 }
 
 /// Bytes of workgroup memory of [`coop_sums`].
-pub fn coop_sums_bytes() -> u32 {
-    4 * COOP_CHUNK + 16 * COOP_CHUNK * PITCH
+pub fn coop_sums_bytes(key_dim: u32) -> u32 {
+    4 * COOP_CHUNK * (1 + 33 + 1) + 16 * COOP_THREADS * key_dim.div_ceil(128)
 }
 
 /// `delta/coop/sums`: groups (H, chunks). `normalise`: keys come as they are.
 pub fn coop_sums(key_dim: u32, normalise: bool) -> Variant {
     Variant::new(Kernel::CoopSums)
         .with("K", padded(key_dim))
-        .with("SLICES", sixteens(key_dim).div_ceil(4))
-        .with("PITCH", PITCH)
-        .with("FOUR", 4)
+        .with("SLICES", key_dim.div_ceil(128))
+        .with("EIGHT", 8)
+        .with("SIXTEEN", 16)
         .flag("NORMALISE", normalise)
 }
 

@@ -115,7 +115,7 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
 /// With cooperative matrices, and emulated.
 fn coop(all: &mut Vec<Shipped>) {
     for k in [20, 60, 128, 160, 256] {
-        let needs = Needs { workgroup_bytes: coop_sums_bytes(), ..Needs::WEBGPU_DEFAULT };
+        let needs = Needs { workgroup_bytes: coop_sums_bytes(k), ..Needs::WEBGPU_DEFAULT };
         add_coop(all, coop_sums(k, false), needs);
         add_coop(all, coop_sums(k, true), needs);
         add_coop(all, precond_carry(k, 64, coop_totals_words(k)), Needs::WEBGPU_DEFAULT);
