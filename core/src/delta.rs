@@ -124,7 +124,14 @@ pub struct Options {
     /// magnitudes beyond 65,504 are cut off, those below 6e-5 lose bits. Without effect where V is no multiple of 4,
     /// and on all other devices.
     pub half_products: bool,
+    /// How many segments of a sequence the chunkwise form scans side by side, at three times the scan's work: for few
+    /// heads, which leave most of a GPU idle. 1 for none; `None` lets the engine choose. At most [`MAX_SEGMENTS`].
+    /// Without effect where K or V is no multiple of 4, and where the scan has no f16 operands.
+    pub segments: Option<usize>,
 }
+
+/// Most segments, see [`Options::segments`].
+pub const MAX_SEGMENTS: usize = 16;
 
 /// What one call returns.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -190,6 +197,11 @@ impl Shape {
             && !(c.is_power_of_two() && (16..=64).contains(&c))
         {
             return Err(Error::argument("chunk", "16, 32 or 64", c));
+        }
+        if let Some(n) = options.segments
+            && !(1..=MAX_SEGMENTS).contains(&n)
+        {
+            return Err(Error::argument("segments", format!("1 to {MAX_SEGMENTS}"), n));
         }
         if let Some(s) = options.scale
             && !s.is_finite()

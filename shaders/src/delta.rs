@@ -5,11 +5,14 @@
 //! the kernel's text.
 
 mod coop;
+mod segments;
 
 pub use coop::{
     COOP_CHUNK, COOP_COLUMNS, COOP_THREADS, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, coop_sums,
     coop_sums_bytes, coop_totals_words, coop_words,
 };
+
+pub use segments::{SEGMENTS_COLUMNS, SEGMENTS_WORKGROUP, segments_begin, segments_carry};
 
 use crate::kernels::Kernel;
 use crate::variant::{Features, Variant};

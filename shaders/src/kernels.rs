@@ -139,6 +139,10 @@ files! {
         CoopScan = "delta/coop/scan",
         /// Chunkwise with cooperative matrices: what chunks add to a preconditioner.
         CoopSums = "delta/coop/sums",
+        /// A scan over segments of sequences: what it starts from.
+        SegmentsBegin = "delta/segments/begin",
+        /// A scan over segments of sequences: the states that they really start from.
+        SegmentsCarry = "delta/segments/carry",
         /// The delta rule token by token, on software adapters.
         SoftwareStep = "delta/software/step",
         /// Chunkwise on software adapters: keys and queries with their decays.

@@ -223,6 +223,7 @@ impl Lower<'_> {
             chunks: Table { buffer: chunks, len: self.rows().div_ceil(chunk) },
             chunk,
             chunk_states: None,
+            segments: None,
         };
         let (gpu, caps, table) = (self.gpu, self.caps, &mut *self.buffers);
         let (pool, passing) = (&mut *self.scratch, &mut self.passing);

@@ -84,7 +84,7 @@ pub(crate) fn measure(device: &Device, case: &Case, effort: Effort) -> Result<Ro
 
 /// Queries and keys are normalised by the operator, as models do.
 pub(crate) const OPTIONS: Options =
-    Options { scale: None, l2norm: true, chunk_states: false, chunk: None, half_products: false };
+    Options { scale: None, l2norm: true, chunk_states: false, chunk: None, half_products: false, segments: None };
 
 fn cases(args: &BenchArgs, rule: Rule) -> Vec<Case> {
     let shape = |batch, tokens| Shape {

@@ -81,6 +81,7 @@ pub(crate) fn run(gpu: &Gpu, case: &Case, data: &Data, want: &Output, effort: Ef
         chunks: table(&mut buffers, "chunks", &spans.chunks)?,
         chunk,
         chunk_states: None,
+        segments: None,
     };
     let mut failed = None;
     let mut scratch = |label: &'static str, words: u64| match gpu.buffer(label, 4 * words) {

@@ -4,8 +4,8 @@ use super::{Needs, Shipped};
 use crate::delta::{
     Decay, LanesTile, Parts, chunk_bytes, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, coop_sums,
     coop_sums_bytes, coop_totals_words, gram, invert, lanes, precond_apply, precond_carry, precond_sums, precond_words,
-    prepare, scan, software_decay, software_gram, software_invert, software_scan, software_solve, software_step, solve,
-    step, wide, wide_bytes,
+    prepare, scan, segments_begin, segments_carry, software_decay, software_gram, software_invert, software_scan,
+    software_solve, software_step, solve, step, wide, wide_bytes,
 };
 use crate::params::DeltaParams;
 use crate::variant::Variant;
@@ -37,6 +37,8 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
         for flags in 0..4 {
             add(prepare(k, flags & 1 != 0, flags & 2 != 0));
         }
+        add(segments_begin(64, 4));
+        add(segments_carry(k, 4));
         add(precond_sums(k));
         add(precond_carry(k, 32, precond_words(k)));
         add(precond_apply(k, false));

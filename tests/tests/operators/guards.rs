@@ -123,6 +123,7 @@ fn run(gpu: &Gpu, caps: &Caps, form: Form, t: &Tensors) {
         chunks: g.table("chunks", &spans.chunks),
         chunk,
         chunk_states: None,
+        segments: None,
     };
     let mut sizes = Vec::new();
     let first = g.buffers.len();

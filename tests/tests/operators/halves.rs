@@ -88,6 +88,37 @@ fn reflections_and_chunk_states_with_halves() {
     compare::close("chunk states", &got.chunk_states, &exact.chunk_states, HALF_TOLERANCE);
 }
 
+/// Segments of a sequence side by side: more of them than chunks, sequences of unlike lengths, an empty one, and states
+/// before each chunk, which start anew from every segment's own.
+#[test]
+fn segments_with_halves() {
+    let Some(engine) = engine("segments_with_halves") else { return };
+    let mut failures = Vec::new();
+    for rule in [Rule::GATED_DELTANET, Rule::KDA, Rule::PRECONDITIONED_GATED_DELTANET] {
+        for (segments, ends) in [(3, vec![0, 300, 300, 365, 520]), (16, vec![0, 200])] {
+            let tokens = *ends.last().unwrap() as usize;
+            let mut t = Tensors::random(rule, shape(tokens, (1, 2, 64, 64)), Some(&ends), 11);
+            // Slow decays: what earlier segments wrote is still there.
+            t.g.iter_mut().for_each(|g| *g *= 0.02);
+            t.options.l2norm = true;
+            t.options.segments = Some(segments);
+            t.options.chunk = Some(64);
+            t.options.chunk_states = rule == Rule::GATED_DELTANET;
+            failures.extend(check(&format!("{segments} segments, {}", rule.name()), &engine, &t));
+            t.options.half_products = true;
+            let apart = engine.run(Form::Chunk, &t).unwrap();
+            t.options.segments = Some(1);
+            assert_ne!(engine.run(Form::Chunk, &t).unwrap().o, apart.o, "the same bits: no segments ran");
+            t.options.segments = Some(segments);
+            if t.options.chunk_states {
+                let exact = Engine::Cpu.run(Form::Chunk, &t).unwrap();
+                compare::close("chunk states", &apart.chunk_states, &exact.chunk_states, HALF_TOLERANCE);
+            }
+        }
+    }
+    none(&failures);
+}
+
 /// Dims that no tile divides, more tiles of the state than subgroups, lengths around a chunk's ends.
 #[test]
 fn unusual_sizes_with_halves() {

@@ -31,7 +31,8 @@ pub fn describe_chunk(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) ->
     let chunk = chunk_length(rule, key_dim, value_dim, caps);
     let fours = value_dim.is_multiple_of(4);
     if lower_coop::fits(parts(rule), key_dim, fours, caps) {
-        return format!("chunks of {chunk}, cooperative matrices, f16 operands and f32 sums");
+        let few = "few heads in segments side by side";
+        return format!("chunks of {chunk}, cooperative matrices, f16 operands and f32 sums; {few}");
     }
     let stages = if caps.software && fours {
         "register tiles of software adapters".into()
@@ -133,7 +134,7 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
 pub(super) struct Lowering<'a, 'b> {
     pub(super) call: &'a DeltaCall,
     pub(super) parts: Parts,
-    params: DeltaParams,
+    pub(super) params: DeltaParams,
     /// V and what there is of it lie at multiples of four elements, and so do the states.
     fours: bool,
     /// Kernels for software adapters.

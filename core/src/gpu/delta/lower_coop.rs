@@ -64,13 +64,15 @@ impl Lowering<'_, '_> {
         let variant = kernels::coop_chunk(parts, k, self.normalise).emulated(emulate);
         self.push(variant, buffers, [call.value_heads, call.chunks.len, 1]);
 
-        let mut buffers = vec![operands];
-        buffers.extend(keeps);
-        buffers.extend([call.v.buffer, call.state.buffer, call.out.buffer]);
-        buffers.extend(call.chunk_states);
-        buffers.push(call.sequences.buffer);
-        let variant = kernels::coop_scan(parts, k, call.chunk_states.is_some()).emulated(emulate);
-        let columns = call.value_dim.div_ceil(kernels::COOP_COLUMNS);
-        self.push(variant, buffers, [columns, call.value_heads, call.sequences.len]);
+        self.scans(kernels::COOP_COLUMNS, &mut |this, pass| {
+            let mut buffers = vec![operands];
+            buffers.extend(keeps);
+            buffers.extend([pass.v.buffer, pass.state.buffer, pass.out.buffer]);
+            buffers.extend(pass.chunk_states);
+            buffers.push(pass.sequences.buffer);
+            let variant = kernels::coop_scan(parts, k, pass.chunk_states.is_some()).emulated(emulate);
+            let columns = pass.value_dim.div_ceil(kernels::COOP_COLUMNS);
+            this.push(variant, buffers, [columns, call.value_heads, pass.sequences.len]);
+        });
     }
 }

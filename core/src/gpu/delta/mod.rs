@@ -11,6 +11,7 @@
 mod host;
 mod lower;
 mod lower_coop;
+mod lower_segments;
 mod lower_software;
 mod operator;
 
@@ -110,6 +111,8 @@ pub struct DeltaCall {
     pub chunk: u32,
     /// Buffer for the state before each chunk, `[chunks, HV, K, V]`. Only the chunkwise form writes it.
     pub chunk_states: Option<usize>,
+    /// Segments of a sequence that are scanned side by side, see [`crate::delta::Options::segments`].
+    pub segments: Option<u32>,
 }
 
 /// Both tables of a run, as they are uploaded.

@@ -268,6 +268,7 @@ impl Operator {
             chunks: chunk_table,
             chunk,
             chunk_states: states.as_ref().map(|s| s.0),
+            segments: options.segments.map(|n| n as u32),
         };
         let own = table.len();
         let mut sizes = Vec::new();

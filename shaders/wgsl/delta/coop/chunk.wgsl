@@ -82,13 +82,14 @@ var<workgroup> square: array<vec4<f32>, CHUNK * PITCH>; // [C, C] or [C, 64]
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let chunk = chunks[group.y];
+  let index = p.chunks - 1u - group.y;
+  let chunk = chunks[index];
   let length = chunk.y;
   if (length == 0u) {
     return;
   }
   let head = group.x;
-  let block = group.y * p.value_heads + head;
+  let block = index * p.value_heads + head;
   let base = block * BLOCK;
   let team = lid / 32u;
   let r = team / 2u; // rows of a product, in sixteens
@@ -108,7 +109,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
   let key_head = head / p.group;
 #ifdef WRITE_KEY
-  let totals_at = (group.y * p.heads + key_head) * TOTALS;
+  let totals_at = (index * p.heads + key_head) * TOTALS;
 #endif
   let q_from = ((chunk.x + row) * p.q_stride + p.q_at + key_head * p.q_head) / 4u;
   let k_from = ((chunk.x + row) * p.k_stride + p.k_at + key_head * p.k_head) / 4u;
