@@ -17,9 +17,14 @@ use crate::tokenizer::Tokenizer;
 pub struct LoadOptions {
     /// Most sessions alive at once. Each takes three slots of state: its own, and two to roll back to.
     pub sessions: usize,
-    /// Lets a GPU with cooperative matrices round activations to f16 where a prompt meets f16 or bf16 weights, and what
-    /// the chunks of a delta rule multiply. Prompts are then read up to 1.7 times as fast (with the products alone), and
-    /// logits differ by up to about 1e-2 of the largest instead of 1e-5. Decode steps, states and f32 weights stay f32.
+    /// Lets a GPU with cooperative matrices round activations to f16 where a prompt, or a decode of 16 or more sessions
+    /// together, meets f16 or bf16 weights, and what the chunks of a delta rule multiply. Prompts are then read up to 1.7
+    /// times as fast (with the products alone), and logits differ by up to about 1e-2 of the largest instead of 1e-5.
+    /// Decode steps of fewer sessions, states and f32 weights stay f32.
+    ///
+    /// Without it a session's logits are the same bits in any company. With it they are so among 16 or more sessions, and
+    /// among fewer, but between the two they differ by rounding: a session may draw other tokens than it would alone.
+    /// Its state is that of the tokens handed out in any case.
     pub half_products: bool,
 }
 
@@ -299,10 +304,11 @@ impl Runner {
             Self::Gpu(r) => r.prefill(slot, tokens),
         }
     }
-    pub(crate) fn decode(&mut self, rows: &[DecodeRow], steps: usize) -> Result<Ticket> {
+    /// `company`: rows whose kernels to use, if more.
+    pub(crate) fn decode(&mut self, rows: &[DecodeRow], steps: usize, company: usize) -> Result<Ticket> {
         Ok(match self {
             Self::Cpu(r) => Ticket::Ready(r.decode(rows, steps)?),
-            Self::Gpu(r) => Ticket::Gpu(r.decode(rows, steps)?),
+            Self::Gpu(r) => Ticket::Gpu(r.decode_among(rows, steps, company)?),
         })
     }
     pub(crate) fn import(&mut self, slot: usize, state: &SlotState) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::load::{describe_device, load_on};
 use crate::measure::{Random, error};
 use crate::output::json;
-use crate::{check_ops, check_variants, device, find};
+use crate::{check_ops, check_products, check_variants, device, find};
 
 /// Prompt lengths: around the ends of chunks, where mistakes live.
 const LENGTHS: [usize; 8] = [1, 2, 15, 63, 64, 65, 130, 257];
@@ -46,14 +46,16 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
 
     let mut lines = Vec::new();
     if let (true, Device::Gpu(gpu)) = (args.all_variants, &device) {
-        check_variants::run(gpu, &mut |what, error, tolerance| {
+        let mut done = |what: String, error: f64, tolerance: f64| -> Result<bool> {
             let line = Line { what, error, ok: error <= tolerance };
             if !args.json {
                 show(&line)?;
             }
             lines.push(line);
             Ok(!interrupt.pressed())
-        })?;
+        };
+        check_products::run(gpu, &mut done)?;
+        check_variants::run(gpu, &mut done)?;
     } else if args.all_variants {
         crate::output::tell(format_args!("skipped: variants are a GPU's, and this is the CPU engine"));
     }

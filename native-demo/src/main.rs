@@ -4,6 +4,7 @@ mod args;
 mod bench;
 mod check;
 mod check_ops;
+mod check_products;
 mod check_variants;
 mod device;
 mod find;

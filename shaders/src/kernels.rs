@@ -163,6 +163,8 @@ files! {
         Gemm = "linear/gemm",
         /// Matrix times many rows with cooperative matrices: f16 operands, f32 sums.
         GemmCoop = "linear/coop",
+        /// Matrix times the rows of a decode of many sessions with cooperative matrices.
+        DecodeCoop = "linear/coop_decode",
         /// Matrix times any number of rows in register tiles, for software adapters.
         LinearSolo = "linear/solo",
         /// RMSNorm of rows.

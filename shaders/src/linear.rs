@@ -200,9 +200,11 @@ pub fn gemv(product: &Product, tile: GemvTile) -> Variant {
 pub struct PanelTile {
     /// Lanes a workgroup.
     pub workgroup: u32,
-    /// Lanes that share an output: a power of two, at least `weight_rows`. The same as [`GemvTile::team`], or the sums
-    /// differ.
+    /// Lanes that share an output: a power of two, at least `weight_rows`. `split` times as many are [`GemvTile::team`],
+    /// or the sums differ.
     pub team: u32,
+    /// Shares of in_dim that a team takes one after the other: subgroups of gemv's team.
+    pub split: u32,
     /// Weight rows a team: 8 or 4.
     pub weight_rows: u32,
     /// Rows a team: a multiple of team / weight_rows.
@@ -237,7 +239,7 @@ impl PanelTile {
     }
 }
 
-/// `linear/panel`, plain or normed input, aligned and without tail: the buffers of [`gemv`].
+/// `linear/panel`, plain, scaled or RMS-normed input, aligned and without tail: the buffers of [`gemv`].
 /// Groups (⌈outputs of all / tile.group_outputs()⌉, rows / tile.group_rows()).
 pub fn panel(product: &Product, tile: PanelTile) -> Variant {
     let features = Features { subgroups: true, ..Features::default() };
@@ -245,6 +247,7 @@ pub fn panel(product: &Product, tile: PanelTile) -> Variant {
         .variant(Kernel::Panel)
         .with("WG", tile.workgroup)
         .with("TEAM", tile.team)
+        .with("SPLIT", tile.split)
         .with("SUBGROUP", tile.subgroup)
         .with("R", tile.rows)
         .with("SETS", tile.sets)
@@ -357,6 +360,57 @@ pub fn gemm_coop(product: &Product, tile: CoopTile, rows: u32, input: CoopInput,
         .with("OUTS16", tile.subgroup.1 / 16)
         .with("PIECES", pieces / tile.threads())
         .with("EIGHTS", tile.outputs * tile.depth / 8 / tile.threads())
+        .with("ROWS", rows)
+}
+
+/// Tile of a product of a decode's rows with cooperative matrices.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct DecodeTile {
+    /// Subgroups of 32 threads, which share in_dim: at least 8.
+    pub teams: u32,
+    /// Rows a workgroup, a multiple of 16.
+    pub rows: u32,
+    /// Outputs a workgroup, a multiple of 16.
+    pub outputs: u32,
+    /// Columns of the input that a subgroup has at a time, a multiple of 16.
+    pub slice: u32,
+    /// How many times that are asked for ahead.
+    pub depth: u32,
+    /// As [`GemvTile::paired`].
+    pub paired: bool,
+}
+
+impl DecodeTile {
+    const fn weight_rows(self) -> u32 {
+        if self.paired { 2 * self.outputs } else { self.outputs }
+    }
+    /// Threads a workgroup.
+    pub const fn threads(self) -> u32 {
+        32 * self.teams
+    }
+    /// Bytes of workgroup memory.
+    pub const fn bytes(self) -> u32 {
+        self.teams * (2 * (self.rows + self.weight_rows()) * (self.slice + 8) + 128 + 1024)
+    }
+}
+
+/// `linear/coop_decode`, a matrix of 16-bit elements, plain f16 input without tail: the buffers of [`gemv`].
+/// Groups (⌈outputs of all / tile.outputs⌉, ⌈rows / tile.rows⌉). `half`: `out` is f16; rows only.
+pub fn decode_coop(product: &Product, tile: DecodeTile, rows: u32, half: bool) -> Variant {
+    product
+        .variant(Kernel::DecodeCoop)
+        .features(Features { f16: true, subgroups: false, cooperative_matrix: true })
+        .flag("XHALF", true)
+        .flag("PAIRED", tile.paired)
+        .flag("OUT_HALF", half)
+        .with("TEAMS", tile.teams)
+        .with("ROWS16", tile.rows / 16)
+        .with("OUTS16", tile.outputs / 16)
+        .with("BK", tile.slice)
+        .with("K16", tile.slice / 16)
+        .with("DEPTH", tile.depth)
+        .with("PIECES", tile.rows * tile.slice / 256)
+        .with("EIGHTS", tile.weight_rows() * tile.slice / 256)
         .with("ROWS", rows)
 }
 

@@ -82,8 +82,8 @@ pub(super) struct Fused {
     pub(super) normed: Option<BufId>,
     /// The same, but for the scales of the norm: the product makes these.
     pub(super) scaled: Option<Scaled>,
-    /// The buffer whose SwiGLU has been done by the product that wrote it.
-    pub(super) gated: Option<BufId>,
+    /// The buffer whose SwiGLU has been done by the product that wrote it, and whether that left it in f16.
+    pub(super) gated: Option<(BufId, bool)>,
 }
 
 /// A mixer's output with its norm's weights and gate applied, and what the scales of its heads are made of.

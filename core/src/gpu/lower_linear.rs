@@ -3,14 +3,14 @@
 use bytemuck::bytes_of;
 use deltanet_shaders::linear::{
     COOP_SMALL, COOP_SPLIT_SMALL, CoopInput, Destination, Gate, GemmTile, Product, Prologue, SOLO_WORKGROUP,
-    SWIGLU_WORKGROUP, SoloTile, Spread, gemm, gemm_coop, gemv, halve, head_norm, panel, rms, solo, swiglu,
+    SWIGLU_WORKGROUP, SoloTile, Spread, decode_coop, gemm, gemm_coop, gemv, halve, head_norm, panel, rms, solo, swiglu,
 };
 use deltanet_shaders::params::{
     ConvOutParams, HalveParams, HeadNormParams, InputParams, LinearParams, OutputParams, RmsParams, SwiGluParams,
 };
 
 use super::lower::{Lower, Place, element, mixer_of};
-use super::tiles::{SPLIT_OUTPUTS, coop_tile, gemv_tile, panel_tile, rows_a_pass, team};
+use super::tiles::{SPLIT_OUTPUTS, coop_tile, decode_tile, gemv_tile, panel_tile, rows_a_pass, team};
 use super::upload::GpuMatrix;
 use crate::error::{Error, Result};
 use crate::model::DType;
@@ -56,7 +56,7 @@ impl Lower<'_> {
         let one = op.last_only && self.plan.kind == PlanKind::Prefill;
         let rows = if one { 1 } else { self.rows() };
         // A decode always takes this way, though many rows would be faster with cooperative matrices: a session's bits
-        // must not depend on its company, or replaying it alone after a stop could draw other tokens.
+        // do not depend on its company, unless the caller has agreed to rounding.
         let few = rows <= GEMV_ROWS || self.plan.kind == PlanKind::Decode;
         // A head norm besides would bind too many buffers; no model has that.
         let simple = !op.add && !matches!(op.input, Input::HeadNorm { .. });
@@ -67,11 +67,14 @@ impl Lower<'_> {
         {
             self.convolve_out(mixer, &mut target)?;
         }
+        if self.crowded(op) {
+            return self.decode(op, &matrix, &target, rest.first());
+        }
         if few && !self.caps.software {
             let source = self.source(op)?;
             let paired = self.pairs(op, rest.first(), &matrix);
             if paired {
-                self.fused.gated = Some(op.out);
+                self.fused.gated = Some((op.out, false));
             }
             if one || !self.panel(&matrix, &source, &target, rows, paired) {
                 self.gemv(&matrix, &source, &target, rows, one, paired);
@@ -86,6 +89,51 @@ impl Lower<'_> {
             self.solo(&matrix, &source, &target, rows, last)?;
         } else {
             self.gemm(&matrix, &source, &target, rows, coop);
+        }
+        Ok(())
+    }
+
+    /// Whether a product is one of a decode of many sessions with cooperative matrices, its input rounded to f16: where
+    /// the caller has agreed to rounding ([`Caps::half_products`](super::caps::Caps)). What a session computes then
+    /// depends on whether it has company, so a run is replayed in a plan of as many rows.
+    pub(super) fn crowded(&self, op: &Linear) -> bool {
+        let fours = match &op.input {
+            Input::Plain(x) | Input::RmsNorm { x, .. } | Input::SwiGlu(x) => x.at % 4 == 0,
+            Input::HeadNorm { x, head_dim, gate, .. } => {
+                let gate = gate.as_ref().is_none_or(|(gate, _)| gate.at % 4 == 0);
+                x.at % 4 == 0 && head_dim % 4 == 0 && gate
+            }
+        };
+        let asked = self.plan.kind == PlanKind::Decode && self.caps.half_products && self.caps.coop16;
+        let wide = self.matrix(op.weight).is_ok_and(|m| m.dtype != DType::F32);
+        let fits = |paired| decode_tile(self.rows(), op.out_dim as u32, paired, self.caps).is_some();
+        asked && !self.caps.software && fits(false) && fits(true) && wide && fours && op.in_dim.is_multiple_of(8)
+    }
+
+    /// A product that is [`Lower::crowded`]. `next` is the op that follows.
+    fn decode(&mut self, op: &Linear, matrix: &GpuMatrix, target: &Target, next: Option<&Op>) -> Result<()> {
+        let rows = self.rows();
+        let mut source = self.source(op)?;
+        if !source.half {
+            source = self.apart(source, false, true)?;
+        }
+        let paired = self.pairs(op, next, matrix);
+        // What the next product would round is rounded here.
+        let half = paired && matches!(next, Some(Op::Linear(next)) if self.crowded(next));
+        if paired {
+            self.fused.gated = Some((op.out, half));
+        }
+        let product = Self::product(matrix, &source, target, false);
+        for (mut params, buffers) in self.parts(matrix, &source, target, &product) {
+            if half {
+                params.output.out_stride *= 2;
+            }
+            let outputs = if paired { params.output.out_dim / 2 } else { params.output.out_dim };
+            let tile = decode_tile(rows, outputs, paired, self.caps);
+            let tile = tile.ok_or_else(|| Error::Gpu("no tile for a decode's product".into()))?;
+            let groups = [outputs.div_ceil(tile.outputs), rows.div_ceil(tile.rows), 1];
+            let variant = decode_coop(&product, tile, rows, half).emulated(self.caps.emulate_coop);
+            self.push_with(variant, &params, buffers, groups);
         }
         Ok(())
     }
@@ -156,6 +204,7 @@ impl Lower<'_> {
         params.x_at = at;
         let (mut norm, mut gate) = (None, None);
         let mut aligned = true;
+        let mut half = false;
         let prologue = match &op.input {
             Input::Plain(_) => Prologue::Plain,
             // The mixer has done it.
@@ -196,8 +245,11 @@ impl Lower<'_> {
                 Prologue::Head { heads: in_dim / params.head_dim.max(1), norm: norm.is_some(), gate: activation }
             }
             // The product before has done it.
-            Input::SwiGlu(x) if self.fused.gated == Some(x.buf) => {
-                self.fused.gated = None;
+            Input::SwiGlu(x) if self.fused.gated.is_some_and(|(gated, _)| gated == x.buf) => {
+                half = self.fused.gated.take().is_some_and(|(_, half)| half);
+                if half {
+                    params.x_stride *= 2;
+                }
                 Prologue::Plain
             }
             Input::SwiGlu(_) => {
@@ -207,18 +259,19 @@ impl Lower<'_> {
         };
         let p = &params;
         aligned &= [p.in_dim, p.x_at, p.gate_at, p.x_stride, p.gate_stride].iter().all(|v| v % 4 == 0);
-        Ok(Source { params, prologue, x: place.buffer, norm, gate, aligned, half: false })
+        Ok(Source { params, prologue, x: place.buffer, norm, gate, aligned, half })
     }
 
     /// The input with its prologue run by a dispatch of its own. With `one`, a normed row is the last of the piece.
     /// `half`: rounded to f16, where its places allow that.
     fn plain(&mut self, op: &Linear, one: bool, half: bool) -> Result<Source> {
-        let s = self.source(op)?;
+        let source = self.source(op)?;
+        let half = half && source.aligned;
+        if source.prologue == Prologue::Plain && !half { Ok(source) } else { self.apart(source, one, half) }
+    }
+
+    fn apart(&mut self, s: Source, one: bool, half: bool) -> Result<Source> {
         let p = s.params;
-        let half = half && s.aligned;
-        if s.prologue == Prologue::Plain && !half {
-            return Ok(s);
-        }
         let spread = match (self.caps.software, s.aligned, half) {
             (true, ..) => Spread::Alone,
             (_, _, true) => Spread::Halves,
@@ -237,7 +290,7 @@ impl Lower<'_> {
                 let params =
                     HalveParams { width: p.in_dim, x_stride: p.x_stride, x_at: p.x_at, out_stride: out.stride };
                 let groups = [p.in_dim.div_ceil(across), rows, 1];
-                self.push(halve(), bytes_of(&params), vec![s.x, out.buffer], groups);
+                self.push_with(halve(), &params, vec![s.x, out.buffer], groups);
             }
             // Made for one-pass products alone.
             Prologue::Scaled { .. } => return Err(Error::Gpu("scales of heads to make in a pass of their own".into())),
@@ -258,7 +311,7 @@ impl Lower<'_> {
                 buffers.extend(s.norm.into_iter().chain(s.gate));
                 buffers.push(out.buffer);
                 let groups = if alone { [(rows * heads).div_ceil(SOLO_WORKGROUP), 1, 1] } else { [rows, heads, 1] };
-                self.push(head_norm(spread, norm, gate, p.head_dim), bytes_of(&params), buffers, groups);
+                self.push_with(head_norm(spread, norm, gate, p.head_dim), &params, buffers, groups);
             }
             Prologue::SwiGlu => {
                 let params = SwiGluParams {
@@ -269,7 +322,7 @@ impl Lower<'_> {
                     out_stride: out.stride,
                 };
                 let groups = [p.in_dim.div_ceil(across), rows, 1];
-                self.push(swiglu(spread), bytes_of(&params), vec![s.x, out.buffer], groups);
+                self.push_with(swiglu(spread), &params, vec![s.x, out.buffer], groups);
             }
         }
         let params = InputParams { in_dim: p.in_dim, groups: p.groups, x_stride: out.stride, ..Default::default() };
@@ -289,7 +342,7 @@ impl Lower<'_> {
         }
         buffers.push(out.buffer);
         let groups = if spread == Spread::Alone { rows.div_ceil(SOLO_WORKGROUP) } else { rows };
-        self.push(rms(spread, one, p.in_dim), bytes_of(&params), buffers, [groups, 1, 1]);
+        self.push_with(rms(spread, one, p.in_dim), &params, buffers, [groups, 1, 1]);
     }
 
     fn product(matrix: &GpuMatrix, source: &Source, target: &Target, last: bool) -> Product {

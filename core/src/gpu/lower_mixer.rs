@@ -253,6 +253,8 @@ impl Lower<'_> {
     /// A decode step in one kernel. Takes over the norm and gate of the product that follows where a workgroup has a
     /// whole head.
     fn step(&mut self, op: &Mixer, next: Option<&Linear>) -> Result<()> {
+        // A product with rounded input has a norm of its own, which rounds.
+        let next = next.filter(|l| !self.crowded(l));
         if self.lanes(op, next)? {
             return Ok(());
         }

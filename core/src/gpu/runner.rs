@@ -312,13 +312,25 @@ impl Runner {
     /// # Errors
     /// [`Error::Argument`] for too many rows or steps, or a slot that is named twice.
     pub fn decode(&mut self, rows: &[DecodeRow], steps: usize) -> Result<Ticket> {
+        self.decode_among(rows, steps, rows.len())
+    }
+
+    /// The same with the kernels of a decode of `company` rows, if these are fewer: where products may round
+    /// ([`GpuOptions::half_products`]), many rows' kernels round otherwise than few rows' do, so whoever repeats the steps
+    /// of some of the rows states how many there were.
+    ///
+    /// # Errors
+    /// As [`Runner::decode`].
+    pub fn decode_among(&mut self, rows: &[DecodeRow], steps: usize, company: usize) -> Result<Ticket> {
         if rows.is_empty() || rows.len() > MAX_DECODE_ROWS {
             return Err(Error::argument("rows", format!("1 to {MAX_DECODE_ROWS}"), rows.len()));
         }
         if !(1..=MAX_STEPS).contains(&steps) {
             return Err(Error::argument("steps", format!("1 to {MAX_STEPS}"), steps));
         }
-        let count = rows.len().next_power_of_two();
+        // Where nothing is rounded, a row's bits are the same in any plan.
+        let company = if self.stage.caps.half_products { company.min(MAX_DECODE_ROWS) } else { 1 };
+        let count = rows.len().max(company).next_power_of_two();
         let mut controls: Vec<[u32; CONTROL_WORDS as usize]> = Vec::with_capacity(count);
         let mut limits = Vec::with_capacity(rows.len());
         for (i, row) in rows.iter().enumerate() {

@@ -125,8 +125,8 @@ impl Stage {
     /// Whether products of many rows with f16 and bf16 weights on cooperative matrices may round their inputs to f16,
     /// for speed, instead of splitting each into two (either way values beyond 65,504 are cut off and those below 6e-5 keep
     /// fewer bits). Results are then within 2e-3 of the largest, instead of a few
-    /// 1e-6. Likewise what the chunks of a delta rule multiply, within [`crate::delta::HALF_TOLERANCE`]. For programs
-    /// compiled from now on.
+    /// 1e-6. Likewise in decodes of 16 rows and more, and what the chunks of a delta rule multiply, within
+    /// [`crate::delta::HALF_TOLERANCE`]. For programs compiled from now on.
     pub fn half_products(&mut self, on: bool) {
         self.caps.half_products = on;
     }

@@ -1,8 +1,8 @@
 //! Tiles of products' kernels by shape, as measured: the one place that chooses them.
 
 use deltanet_shaders::linear::{
-    COOP_DEEP, COOP_LARGE, COOP_SMALL, COOP_SPLIT_LARGE, COOP_SPLIT_SMALL, CoopInput, CoopTile, GemvTile, PanelTile,
-    Product, Prologue,
+    COOP_DEEP, COOP_LARGE, COOP_SMALL, COOP_SPLIT_LARGE, COOP_SPLIT_SMALL, CoopInput, CoopTile, DecodeTile, GemvTile,
+    PanelTile, Product, Prologue,
 };
 
 use super::caps::Caps;
@@ -28,7 +28,7 @@ pub(super) fn coop_tile(rows: u32, out_dim: u32, input: CoopInput, workgroup_byt
 
 /// From so many eights a row, and below so many rows, a whole workgroup shares a row of a one-pass product.
 const SPLIT_GROUPS: u32 = 96;
-pub(super) const SPLIT_OUTPUTS: u32 = 4096;
+pub(super) const SPLIT_OUTPUTS: u32 = 5120;
 /// Its lanes.
 const SPLIT_TEAM: u32 = 128;
 
@@ -56,14 +56,17 @@ pub(super) fn panel_tile(
     paired: bool,
     caps: &Caps,
 ) -> Option<PanelTile> {
-    let simple = matches!(product.prologue, Prologue::Plain | Prologue::Rms) && product.aligned && !product.tail;
-    if subgroup == 0 || team < 8 || team > subgroup || !simple || rows < PANEL_ROWS || product.last {
+    let simple = matches!(product.prologue, Prologue::Plain | Prologue::Rms | Prologue::Scaled { .. });
+    if subgroup < 8 || team < 8 || !simple || !product.aligned || product.tail || rows < PANEL_ROWS || product.last {
         return None;
     }
+    let split = team.div_ceil(subgroup);
+    let team = team.min(subgroup);
     // What was fastest on an H200 of some twenty; two teams with the same weights find them in the cache.
     let tile = PanelTile {
         workgroup: 256.max(subgroup),
         team,
+        split,
         weight_rows: 8,
         rows: 4,
         sets: 2,
@@ -80,12 +83,30 @@ pub(super) fn panel_tile(
     [tile, PanelTile { slabs: 1, ..tile }].into_iter().find(fits)
 }
 
+/// Rows from which on a decode's products use cooperative matrices where they may round.
+const DECODE_ROWS: u32 = 16;
+
+/// `None` for few rows, and where the device has no room for the tile.
+pub(super) fn decode_tile(rows: u32, outputs: u32, paired: bool, caps: &Caps) -> Option<DecodeTile> {
+    // As measured on an H200 with 64 rows: about as many workgroups as it has multiprocessors, where that can be had.
+    let (most, each, slice, depth) = match outputs {
+        _ if paired => (32, 16, 16, 4),
+        ..2048 => (32, 16, 32, 4),
+        2048..8192 => (64, 32, 16, 2),
+        _ => (64, 32, 16, 4),
+    };
+    let tile = DecodeTile { teams: 8, rows: rows.next_multiple_of(16).min(most), outputs: each, slice, depth, paired };
+    let fits = tile.bytes() <= caps.workgroup_bytes && tile.threads() <= caps.max_invocations;
+    Some(tile).filter(|_| rows >= DECODE_ROWS && fits)
+}
+
 pub(super) fn gemv_tile(groups: u32, outputs: u32, rows: u32, paired: bool, caps: &Caps) -> GemvTile {
     let weights = if paired { 2 * outputs } else { outputs };
     let (team, subgroup) = team(groups, weights, paired, caps);
     let outputs = match weights {
         // Every output reads the rows again.
         _ if team == SPLIT_TEAM && rows > 2 => 4,
+        4096.. if team == SPLIT_TEAM => 4,
         ..1024 if team == SPLIT_TEAM => 1,
         ..2048 if team == SPLIT_TEAM && groups > 256 => 1,
         _ if team == SPLIT_TEAM => 2,

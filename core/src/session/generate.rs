@@ -2,8 +2,8 @@
 //!
 //! On a GPU, runs of steps are submitted ahead of the reader: while the tokens of one run are handed out, the next is
 //! being computed. A run that turns out to have gone too far (a stop string, a reader who leaves) is undone: every run
-//! starts by copying the state to a snapshot slot, and the accepted steps are replayed from there. They draw the very
-//! same tokens, so the state is bitwise that of the tokens handed out.
+//! starts by copying the state to a snapshot slot, and the accepted steps are replayed from there, by the kernels of as
+//! many rows. They draw the very same tokens, so the state is bitwise that of the tokens handed out.
 
 use std::collections::VecDeque;
 
@@ -79,6 +79,8 @@ struct Run {
     rows: Vec<Option<usize>>,
     /// Which of a session's two snapshot slots holds its state before this run.
     snapshot: usize,
+    /// How many rows it has.
+    company: usize,
 }
 
 /// Tokens of a run that has been read.
@@ -92,6 +94,8 @@ struct Read {
     waiting: Vec<bool>,
     /// Which snapshot holds the state before the run.
     snapshot: usize,
+    /// Rows of the run.
+    company: usize,
 }
 
 /// One session's part in a batch.
@@ -157,7 +161,8 @@ impl<'a> Batch<'a> {
             model.runner().settle(session.slots[0], session.tokens.len());
         }
         let n = readers.len();
-        let read = Read { emits: vec![VecDeque::new(); n], taken: vec![0; n], waiting: vec![false; n], snapshot: 0 };
+        let read =
+            Read { emits: vec![VecDeque::new(); n], taken: vec![0; n], waiting: vec![false; n], ..Read::default() };
         Ok(Self { model, sessions, readers, ahead: None, read, turn: 0, steps: 1, runs: 0 })
     }
 
@@ -203,7 +208,7 @@ impl<'a> Batch<'a> {
                 None => return Ok(false),
             },
         };
-        self.read.snapshot = run.snapshot;
+        (self.read.snapshot, self.read.company) = (run.snapshot, run.company);
         self.read.taken.fill(0);
         for (waiting, row) in self.read.waiting.iter_mut().zip(&run.rows) {
             *waiting = row.is_some();
@@ -260,10 +265,11 @@ impl<'a> Batch<'a> {
                 snapshot: runner.runs_ahead().then_some(session.slots[1 + snapshot]),
             });
         }
-        let ticket = runner.decode(&rows, steps)?;
+        let company = rows.len();
+        let ticket = runner.decode(&rows, steps, company)?;
         self.runs += 1;
         self.steps = (2 * self.steps).min(most);
-        Ok(Some(Run { ticket, rows: places, snapshot }))
+        Ok(Some(Run { ticket, rows: places, snapshot, company }))
     }
 
     /// Takes one drawn token of reader `i`.
@@ -319,7 +325,7 @@ impl<'a> Batch<'a> {
                 if limit > 0 {
                     let (sampling, stop_at_eos) = (options.sampling, options.stop_at_eos);
                     let row = DecodeRow { slot: slots[0], sampling, limit, stop_at_eos, snapshot: None };
-                    runner.decode(&[row], limit as usize)?;
+                    runner.decode(&[row], limit as usize, self.read.company)?;
                 }
                 Ok(())
             }

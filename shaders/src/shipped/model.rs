@@ -3,9 +3,9 @@
 use super::{Needs, Shipped};
 use crate::delta::{Decay, LanesTile};
 use crate::linear::{
-    COOP_DEEP, COOP_LARGE, COOP_SMALL, COOP_SPLIT_LARGE, COOP_SPLIT_SMALL, CoopInput, Destination, Element, Gate,
-    GemmTile, GemvTile, PanelTile, Product, Prologue, SoloTile, Spread, begin, copy_slots, embed, gemm, gemm_coop,
-    gemv, halve, head_norm, panel, rms, solo, swiglu,
+    COOP_DEEP, COOP_LARGE, COOP_SMALL, COOP_SPLIT_LARGE, COOP_SPLIT_SMALL, CoopInput, DecodeTile, Destination, Element,
+    Gate, GemmTile, GemvTile, PanelTile, Product, Prologue, SoloTile, Spread, begin, copy_slots, decode_coop, embed,
+    gemm, gemm_coop, gemv, halve, head_norm, panel, rms, solo, swiglu,
 };
 use crate::mixer::{MixerForm, StepOutput, StepTile, conv_tail, lanes, prep, solo_step, step};
 use crate::params::{
@@ -109,7 +109,11 @@ fn products(all: &mut Vec<Shipped>) {
                             add::<LinearParams>(all, gemv(&product, tile));
                         }
                     }
-                    if matches!(prologue, Prologue::Plain | Prologue::Rms) && aligned && !tail && !product.last {
+                    if matches!(prologue, Prologue::Plain | Prologue::Rms | Prologue::Scaled { .. })
+                        && aligned
+                        && !tail
+                        && !product.last
+                    {
                         for (team, weight_rows, rows, slabs) in
                             [(32, 8, 8, 2), (32, 4, 8, 1), (16, 4, 8, 2), (8, 8, 4, 1)]
                         {
@@ -118,6 +122,7 @@ fn products(all: &mut Vec<Shipped>) {
                             let tile = PanelTile {
                                 workgroup: 128,
                                 team,
+                                split: if team == 32 { 4 } else { 1 },
                                 weight_rows,
                                 rows,
                                 sets,
@@ -159,6 +164,9 @@ fn products(all: &mut Vec<Shipped>) {
                                 }
                             }
                         }
+                        if aligned && !tail && element != Element::F32 {
+                            decodes(all, &Product { last: false, ..product });
+                        }
                         for (rows, outputs) in [(1, 1), (8, 4)] {
                             let tile = SoloTile { workgroup: 32, outputs, rows, window: 0 };
                             add::<LinearParams>(all, solo(&product, tile));
@@ -169,6 +177,25 @@ fn products(all: &mut Vec<Shipped>) {
                         }
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Products of a decode with cooperative matrices: whole and ragged tiles.
+fn decodes(all: &mut Vec<Shipped>, product: &Product) {
+    let rows_only = product.destination == Destination::Rows && !product.bias;
+    for (paired, half) in [(false, false), (true, false), (true, true)] {
+        if paired && !rows_only {
+            continue;
+        }
+        for (rows, outputs, slice, depth) in [(64, 32, 16, 2), (16, 16, 32, 4)] {
+            let outputs = if paired { 16 } else { outputs };
+            let tile = DecodeTile { teams: 8, rows, outputs, slice, depth, paired };
+            let variant = decode_coop(product, tile, rows - 5, half);
+            let needs = Needs { workgroup_bytes: tile.bytes(), ..Needs::WEBGPU_DEFAULT };
+            for variant in [variant.clone().emulated(true), variant] {
+                all.push(Shipped::base(variant).params::<LinearParams>().needs(needs));
             }
         }
     }

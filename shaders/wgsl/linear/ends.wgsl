@@ -10,4 +10,8 @@
 #ifdef TABLE
 @group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;        // [rows] the row table
 #endif
+#ifdef OUT_HALF
+@group(0) @binding(auto) var<storage, read_write> out: array<f16>;          // [rows, out_stride]
+#else
 @group(0) @binding(auto) var<storage, read_write> out: array<f32>;          // [rows, out_stride], or heads
+#endif

@@ -1,7 +1,7 @@
 // Where a Linear's result goes. Flags: BIAS; ADD adds to what is there (the residual stream); OUT_HEAD writes the
 // logits in the heads of the rows' sessions, and nothing for rows without one; CONV_OUT, when every row is a session of
 // its own: columns that are channels of a convolution go through it and SiLU, and its tail advances. One thread has all
-// of a channel, so no other waits for it.
+// of a channel, so no other waits for it. OUT_HALF: `out` is f16.
 
 #import common/activation
 
@@ -106,7 +106,11 @@ fn finish(row: u32, o: u32, sum: f32) {
 #ifdef ADD
     out[i] = before + value;
 #else
+#ifdef OUT_HALF
+    out[i] = f16(clamp(value, -65504.0, 65504.0));
+#else
     out[i] = value;
+#endif
 #endif
 #endif
 }

@@ -3,21 +3,27 @@
 // lanes' sums meet in the butterfly that gemv adds them with. Here it gives each lane another sum: where it meets its
 // partner, a lane hands over half of its sums and keeps the other half.
 //
+// Where gemv's team is SPLIT subgroups, TEAM here is one of them: it takes their shares of in_dim one after the other, and
+// adds the shares' sums in that order.
+//
 // The input goes through workgroup memory, TEAM eights of ROWS = R · SETS rows at a time, with its norm applied once for
 // all outputs of the workgroup. A team has R of the rows; SETS teams have the same weights.
 // PAIRED: as in gemv; a team has N / 2 outputs, weight rows o and o + pairs of each. With AHEAD the next step's weights
 // are on their way while this step's are multiplied; without, they are asked for before the step's barrier.
 // Grid: x covers the outputs in steps of WG / TEAM / SETS · OUTS, y covers the rows in steps of R · SETS.
 //
-// Consts: WG, TEAM (a power of two, at least N), SUBGROUP (which every subgroup has, a multiple of TEAM), N (8, with the
+// Consts: WG, TEAM (a power of two, at least N), SPLIT, SUBGROUP (which every subgroup has, a multiple of TEAM), N (8, with the
 // flag EIGHT; or 4), R (a multiple of TEAM / N), SETS, OUTS (N; PAIRED N / 2), PASSES (rows that a team brings in a step),
-// SLABS (1 or 2: with two, one barrier a step). Flags: see linear/input and linear/output; IN_RMS with NORMED; XVEC
-// always.
+// SLABS (1 or 2: with two, one barrier a step); BLOCKS with SCALED. Flags: see linear/input and linear/output; IN_RMS with
+// NORMED; XVEC always.
 
 #import linear/product
 @group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;           // [rows, x_stride]
 #ifdef NORMED
 @group(0) @binding(auto) var<storage, read> norm: array<vec4<f32>>;        // [in_dim]
+#endif
+#ifdef SCALED
+@group(0) @binding(auto) var<storage, read> sums: array<f32>;              // [rows, heads, BLOCKS]
 #endif
 #import linear/ends
 
@@ -38,6 +44,11 @@ fn trade(low: f32, high: f32, lane: u32, far: u32) -> f32 {
     return select(low, high, upper) + subgroupShuffleXor(select(high, low, upper), far);
 }
 
+// The sum of a share and those before it, in gemv's order.
+fn joined(before: f32, share: f32) -> f32 {
+    return select(share, before + share, SPLIT > 1u);
+}
+
 fn team_sum(mine: f32) -> f32 {
     var sum = mine;
     for (var far = TEAM / 2u; far > 0u; far /= 2u) {
@@ -50,11 +61,16 @@ fn dot4(a: vec4<f32>, b: vec4<f32>, sum: f32) -> f32 {
     return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
 
-// The g-th eight of a row as it is, zeros beyond the row.
+// The g-th eight of a row, before its norm, zeros beyond the row.
 fn bring(row: u32, g: u32) -> Eight {
     if g < params.input.groups {
         let at = row * params.input.x_stride + params.input.x_at + 8u * g;
+#ifdef SCALED
+        let scale = scaled(row, g);
+        return Eight(x4(at) * scale, x4(at + 4u) * scale);
+#else
         return Eight(x4(at), x4(at + 4u));
+#endif
     }
     return Eight(vec4<f32>(0.0), vec4<f32>(0.0));
 }
@@ -87,9 +103,9 @@ fn main(
 #ifdef AHEAD
     var next$n = stored8(weight$n, groups, min(lane, groups - 1u));
 #endif
-#for r R
-    var sum$r_$n = 0.0;
 #endfor
+#for r R
+    var mine$r = 0.0;
 #endfor
 #for p PASSES
     var come$p = Eight(vec4<f32>(0.0), vec4<f32>(0.0));
@@ -97,7 +113,7 @@ fn main(
         come$p = bring(row0 + $pu * TEAMS + team, lane);
     }
 #ifdef IN_RMS
-    var square$p = 0.0;
+    var squares$p = 0.0;
 #endif
 #endfor
 #ifdef IN_RMS
@@ -106,7 +122,18 @@ fn main(
 #endif
 
     var at = 0u;
-    for (var g0 = 0u; g0 < groups; g0 += TEAM) {
+    for (var s = 0u; s < SPLIT; s++) {
+#for n N
+#for r R
+    var sum$r_$n = 0.0;
+#endfor
+#endfor
+#ifdef IN_RMS
+#for p PASSES
+    var square$p = 0.0;
+#endfor
+#endif
+    for (var g0 = s * TEAM; g0 < groups; g0 += SPLIT * TEAM) {
 #ifndef AHEAD
 #for n N
         let now$n = stored8(weight$n, groups, min(g0 + lane, groups - 1u));
@@ -128,7 +155,7 @@ fn main(
 #endfor
         workgroupBarrier();
         // On their way while this step's are multiplied. (A lane beyond the last eight meets zeros.)
-        let g1 = g0 + TEAM + lane;
+        let g1 = select((s + 1u) * TEAM, g0 + SPLIT * TEAM, g0 + SPLIT * TEAM < groups) + lane;
 #ifdef AHEAD
 #for n N
         let now$n = next$n;
@@ -176,20 +203,11 @@ fn main(
 
 #ifdef IN_RMS
 #for p PASSES
-    let total$p = team_sum(square$p);
-    if lane == 0u && $pu * TEAMS + team < ROWS {
-        scales[$pu * TEAMS + team] = inverseSqrt(total$p / f32(params.input.in_dim) + params.input.eps);
-    }
+    squares$p = joined(squares$p, team_sum(square$p));
 #endfor
-    workgroupBarrier();
 #endif
-    var mine = 0.0;
 #for r R
     {
-        var scale = 1.0;
-#ifdef IN_RMS
-        scale = scales[share * R + $ru];
-#endif
 #ifdef EIGHT
         let a0 = trade(sum$r_0, sum$r_4, lane, TEAM / 2u);
         let a1 = trade(sum$r_1, sum$r_5, lane, TEAM / 2u);
@@ -207,7 +225,27 @@ fn main(
         for (var far = SPARE / 2u; far > 0u; far /= 2u) {
             sum += subgroupShuffleXor(sum, far);
         }
-        sum *= scale;
+        mine$r = joined(mine$r, sum);
+    }
+#endfor
+    }
+
+#ifdef IN_RMS
+#for p PASSES
+    if lane == 0u && $pu * TEAMS + team < ROWS {
+        scales[$pu * TEAMS + team] = inverseSqrt(squares$p / f32(params.input.in_dim) + params.input.eps);
+    }
+#endfor
+    workgroupBarrier();
+#endif
+    var mine = 0.0;
+#for r R
+    {
+        var scale = 1.0;
+#ifdef IN_RMS
+        scale = scales[share * R + $ru];
+#endif
+        var sum = mine$r * scale;
 #ifdef PAIRED
         let other = subgroupShuffleXor(sum, TEAM / 2u);
         sum = silu(sum) * other;

@@ -2,6 +2,7 @@
 //!
 //! Scratch starts as NaN and is guarded: `Stage::trace` fails when a kernel writes beyond its rows.
 
+mod company;
 mod mixers;
 
 use deltanet::gpu::{Caps, Gpu, Stage, Trace};
@@ -26,7 +27,7 @@ fn stages(gpu: &Gpu, vocab: usize, weights: &[Weight], layers: &[LayerState]) ->
 
 /// A stage that chooses kernels as a GPU with cooperative matrices would, and emulates these.
 fn cooperative(gpu: &Gpu, weights: &[Weight], layers: &[LayerState], half_products: bool) -> Stage {
-    let mut stage = Stage::new(gpu.clone(), 64, weights, layers, 5, &mut |_, _| {}).unwrap();
+    let mut stage = Stage::new(gpu.clone(), 64, weights, layers, 20, &mut |_, _| {}).unwrap();
     let like = Caps { software: false, coop16: true, emulate_coop: true, half_products, ..gpu.caps().clone() };
     stage.choose_for(Caps { workgroup_bytes: like.workgroup_bytes.max(48 << 10), ..like });
     stage
@@ -242,6 +243,61 @@ fn products_with_cooperative_matrices() {
     assert!(split.len() >= 8 && half.len() >= 8, "{split:?} {half:?}");
 }
 
+/// A decode's product with its SwiGLU, and the product after it: with half products by cooperative matrices, in whole
+/// and ragged tiles, the f16 between the two written by the first.
+#[test]
+fn many_rows_of_a_decode_with_halves() {
+    let gpu = devices::best();
+    if !gpu.caps().f16 {
+        skip::skip("many_rows_of_a_decode_with_halves", "no f16");
+        return;
+    }
+    for (dtype, in_dim, middle, rows) in
+        [(DType::Bf16, 40, 40, 16), (DType::F16, 264, 24, 23), (DType::Bf16, 48, 2056, 16)]
+    {
+        let mut random = Random::new(rows as u64);
+        let x = random.normals(rows * in_dim);
+        let residual = random.normals(rows * in_dim);
+        let mut stored = |outputs: usize, inputs: usize| {
+            let values: Vec<f32> =
+                random.normals(outputs * inputs).iter().map(|v| v / (inputs as f32).sqrt()).collect();
+            matrix(&values, outputs, inputs, dtype)
+        };
+        let (up, up_stored) = stored(2 * middle, in_dim);
+        let (down, down_stored) = stored(in_dim, middle);
+        let weights = [up, down];
+        let linear = |input, weight, in_dim, out_dim, out, add| {
+            let weight = WeightId(weight);
+            Op::Linear(Linear { input, weight, bias: None, in_dim, out_dim, out, add, last_only: false })
+        };
+        let cols = |buf, width| Cols { buf: BufId(buf), width, at: 0 };
+        let ops = vec![
+            linear(Input::Plain(cols(0, in_dim)), 0, in_dim, 2 * middle, BufId(1), false),
+            linear(Input::SwiGlu(cols(1, 2 * middle)), 1, middle, in_dim, BufId(2), true),
+        ];
+        let dot = |a: &[f64], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * f64::from(*b)).sum::<f64>();
+        let mut want = Vec::new();
+        for (row, before) in x.chunks(in_dim).zip(residual.chunks(in_dim)) {
+            let row: Vec<f64> = row.iter().map(|v| f64::from(*v)).collect();
+            let wide: Vec<f64> = up_stored.chunks(in_dim).map(|w| dot(&row, w)).collect();
+            let gated: Vec<f64> = (0..middle).map(|i| silu(wide[i]) * wide[middle + i]).collect();
+            want.extend(before.iter().zip(down_stored.chunks(middle)).map(|(b, w)| f64::from(*b) + dot(&gated, w)));
+        }
+        let mut stage = cooperative(gpu, &weights, &[], true);
+        let buffers = vec![buffer("x", in_dim, rows), buffer("wide", 2 * middle, rows), buffer("out", in_dim, rows)];
+        let plan = plan(PlanKind::Decode, rows, ops, buffers, NOWHERE);
+        let tokens = vec![1; rows];
+        let given = [(BufId(0), &x[..]), (BufId(2), &residual[..])];
+        let trace = Trace { slots: &[1], tokens: &tokens, given: &given, wanted: &[BufId(2)] };
+        let got = gpu.wait(stage.trace(&plan, &trace)).unwrap().remove(0);
+        close(&got, &want, 2e-3, &format!("{dtype:?} {in_dim}→2·{middle}→{in_dim}, {rows} rows"));
+    }
+    let kernels = gpu.kernels();
+    let ours = kernels.lines().filter(|l| l.starts_with("linear/coop_decode"));
+    let (gated, added): (Vec<_>, Vec<_>) = ours.partition(|l| l.contains(" PAIRED") && l.contains(" OUT_HALF"));
+    assert!(gated.len() >= 3 && added.len() >= 3, "{gated:?} {added:?}");
+}
+
 #[test]
 fn embedding_takes_stored_rows_and_clamps_nothing_else() {
     for gpu in devices::both() {
@@ -264,12 +320,12 @@ fn embedding_takes_stored_rows_and_clamps_nothing_else() {
     }
 }
 
-/// One row of a decode has the same bits as many: a session that is replayed alone must draw the same tokens.
+/// One row of a decode has the same bits as many: a session draws the same tokens in any company.
 #[test]
 fn a_row_of_a_decode_does_not_depend_on_its_company() {
     let gpu = devices::best();
     for (dtype, in_dim, out_dim, form) in
-        [(DType::Bf16, 384, 120, 0), (DType::F16, 200, 128, 1), (DType::F32, 136, 48, 2)]
+        [(DType::Bf16, 384, 120, 0), (DType::F16, 200, 128, 1), (DType::F32, 136, 48, 2), (DType::Bf16, 800, 24, 3)]
     {
         let rows = 64;
         let mut random = Random::new(in_dim as u64);
