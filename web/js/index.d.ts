@@ -72,7 +72,7 @@ export interface GenerateOptions {
   stop?: string | string[];
   /** Default true. */
   stopAtEndOfText?: boolean;
-  /** Most steps a GPU submission, default 16. */
+  /** Most steps a GPU submission: 16, or 8 where a program imitates the GPU. */
   stepsAhead?: number;
   /** Aborting ends the iteration with the signal's reason; the session's state is that of what was handed out. */
   signal?: AbortSignal;

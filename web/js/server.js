@@ -42,6 +42,8 @@ const pause = (() => {
 /** From picture to picture of the state, at least. */
 const FRAME_MS = 33;
 const SOFTWARE_FRAME_MS = 500;
+/** Most steps a submission where a program imitates the GPU: the browser's own frames wait for each. */
+const SOFTWARE_STEPS = 8;
 
 export function serve(port) {
   let engine;
@@ -197,9 +199,11 @@ export function serve(port) {
       let left = options.maxTokens ?? 256;
       let drawn = 0;
       const work = async ({ raw, id, model }) => {
-        const frame = model.raw.onSoftware() ? SOFTWARE_FRAME_MS : FRAME_MS;
+        const software = model.raw.onSoftware();
+        const frame = software ? SOFTWARE_FRAME_MS : FRAME_MS;
+        const steps = software ? { stepsAhead: SOFTWARE_STEPS } : {};
         if (state.stopped) return { finish: "cancelled", endToken: null, tail: "" };
-        return raw.generate({ ...options, maxTokens: left }, async (tokens, logprobs, texts) => {
+        return raw.generate({ ...steps, ...options, maxTokens: left }, async (tokens, logprobs, texts) => {
           left -= tokens.length;
           state.credit -= 1;
           tell("pieces", { run, tokens, logprobs, texts }, [tokens.buffer, logprobs.buffer]);

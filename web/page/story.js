@@ -114,16 +114,20 @@ export class Story {
     event.preventDefault();
   }
 
+  /** Where the text ends in the window. */
+  #end() {
+    return this.tokens.at(-1)?.element.getBoundingClientRect().bottom ?? 0;
+  }
+
   /** Whether the end is in view: then it stays in view. */
   #atEnd() {
     const page = document.scrollingElement;
     const composer = $("composer").getBoundingClientRect();
-    return page.scrollHeight - page.clientHeight - page.scrollTop < 80 || this.#view.getBoundingClientRect().bottom < composer.top + 60;
+    return page.scrollHeight - page.clientHeight - page.scrollTop < 80 || this.#end() < composer.top + 60;
   }
 
   #toEnd() {
-    const bottom = this.#view.getBoundingClientRect().bottom;
-    const composer = $("composer").getBoundingClientRect();
-    if (bottom > composer.top) scrollBy(0, bottom - composer.top);
+    const hidden = this.#end() + 8 - $("composer").getBoundingClientRect().top;
+    if (hidden > 0) scrollBy(0, hidden);
   }
 }

@@ -133,7 +133,9 @@ story.onPlace = (index) => {
   const rect = token.element.getBoundingClientRect();
   const left = Math.min(Math.max(rect.left, 8), document.documentElement.clientWidth - box.offsetWidth - 8);
   box.style.left = `${left + scrollX}px`;
-  box.style.top = `${rect.bottom + scrollY + 6}px`;
+  // Below the word, or above it where the composer would cover it.
+  const below = rect.bottom + 6 + box.offsetHeight <= $("composer").getBoundingClientRect().top;
+  box.style.top = `${scrollY + (below ? rect.bottom + 6 : rect.top - 6 - box.offsetHeight)}px`;
   for (const id of ["rewind", "bookmark"]) $(id).disabled = Boolean(app.run);
   $("rewind").focus({ preventScroll: true });
 };

@@ -61,9 +61,16 @@ export async function pages(name) {
       await page.keyboard.press("Enter");
       await lengthIs(page, 14, ">");
       await shoot(page, `${name}-generating`);
+      await page.$eval("#go", (go) => go.addEventListener("click", () => {
+        window.pressed = document.querySelectorAll("#story span").length;
+      }, { once: true }));
       await page.click("#go");
       await button(page, "Go on");
       const first = await ids(page);
+      const pressed = await page.evaluate(() => window.pressed);
+      assert(pressed !== undefined, "the button was not where it had been when the pointer set out for it");
+      // Two runs of 16 steps may be under way.
+      assert(first.length <= pressed + 48, `Stop at ${pressed} tokens took effect at ${first.length}`);
       await set(page, "maxTokens", 8);
       await page.click("#go");
       await written(page);
@@ -86,6 +93,7 @@ export async function pages(name) {
       await lengthIs(page, second.length);
       assertEqual(await ids(page), second, "the bookmark");
       quiet();
+      return `Stop at ${pressed} tokens, ended at ${first.length}`;
     });
 
     await test(`${name}: a second visit starts at once`, async () => {
@@ -142,6 +150,11 @@ export async function pages(name) {
       await page.focus("#story");
       for (const key of ["End", "ArrowLeft", "ArrowLeft", "Enter"]) await page.keyboard.press(key);
       await page.waitForSelector("#place:not([hidden])");
+      const seen = await page.$eval("#place", (box) => {
+        const { top, bottom } = box.getBoundingClientRect();
+        return top >= 0 && bottom <= innerHeight;
+      });
+      assert(seen, "what can be done at a word is out of sight");
       const length = (await ids(page)).length;
       await page.keyboard.press("Enter");
       await lengthIs(page, length - 2);
