@@ -4,9 +4,14 @@
 //! what its kernel depends on, so that rules share variants where they can. Storage buffers are bound in the order of
 //! the kernel's text.
 
+mod apart;
 mod coop;
 mod segments;
 
+pub use apart::{
+    APART_CHUNK, APART_COLUMNS, apart_bytes, apart_fits, apart_gram, apart_out, apart_out_columns, apart_scan,
+    apart_shuffles, apart_solve, apart_words,
+};
 pub use coop::{
     COOP_CHUNK, COOP_COLUMNS, COOP_THREADS, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, coop_sums,
     coop_sums_bytes, coop_totals_words, coop_words,
@@ -156,10 +161,21 @@ pub fn lanes(parts: Parts, key_dim: u32, tile: LanesTile, normalise: bool) -> Va
     parts.flags(variant).flag("NORMALISE", normalise)
 }
 
-/// `delta/chunk/gram`: groups (HV, chunks). `for_wide`: what it leaves is for [`wide`].
-pub fn gram(parts: Parts, key_dim: u32, chunk: u32, for_wide: bool) -> Variant {
+/// Whom [`gram`] leaves its products for.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum GramFor {
+    /// [`scan`].
+    Scan,
+    /// [`wide`].
+    Wide,
+    /// [`apart_solve`].
+    Apart,
+}
+
+/// `delta/chunk/gram`: groups (HV, chunks).
+pub fn gram(parts: Parts, key_dim: u32, chunk: u32, target: GramFor) -> Variant {
     let variant = Variant::new(Kernel::ChunkGram).with("K", padded(key_dim)).with("C", chunk);
-    parts.flags(variant).flag("WIDE", for_wide)
+    parts.flags(variant).flag("WIDE", target == GramFor::Wide).flag("BY_COLUMNS", target != GramFor::Scan)
 }
 
 /// `delta/chunk/invert`: groups (HV, chunks). Only with the delta term.

@@ -133,6 +133,14 @@ files! {
         ChunkScan = "delta/chunk/scan",
         /// Chunkwise: the same with more workgroup memory.
         ChunkWide = "delta/chunk/wide",
+        /// Chunkwise, outputs apart: a chunk's products with itself, where a head has one decay or none.
+        ApartGram = "delta/apart/gram",
+        /// Chunkwise, outputs apart: triangular inverse, and what it is multiplied with.
+        ApartSolve = "delta/apart/solve",
+        /// Chunkwise, outputs apart: the scan over chunks.
+        ApartScan = "delta/apart/scan",
+        /// Chunkwise, outputs apart: the outputs.
+        ApartOut = "delta/apart/out",
         /// Chunkwise with cooperative matrices: all that the state has no part in.
         CoopChunk = "delta/coop/chunk",
         /// Chunkwise with cooperative matrices: the scan over chunks, and the outputs.
@@ -213,6 +221,7 @@ files! {
         "conv/gates",
         "conv/taps",
         "delta/params",
+        "delta/apart/layout",
         "delta/precond/gates",
         "delta/chunk/layout",
         "delta/coop/channel_products",

@@ -2,10 +2,11 @@
 
 use super::{Needs, Shipped};
 use crate::delta::{
-    Decay, LanesTile, Parts, chunk_bytes, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, coop_sums,
-    coop_sums_bytes, coop_totals_words, gram, invert, lanes, precond_apply, precond_carry, precond_sums, precond_words,
-    prepare, scan, segments_begin, segments_carry, software_decay, software_gram, software_invert, software_scan,
-    software_solve, software_step, solve, step, wide, wide_bytes,
+    APART_CHUNK, Decay, GramFor, LanesTile, Parts, apart_bytes, apart_gram, apart_out, apart_scan, apart_solve,
+    chunk_bytes, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, coop_sums, coop_sums_bytes,
+    coop_totals_words, gram, invert, lanes, precond_apply, precond_carry, precond_sums, precond_words, prepare, scan,
+    segments_begin, segments_carry, software_decay, software_gram, software_invert, software_scan, software_solve,
+    software_step, solve, step, wide, wide_bytes,
 };
 use crate::params::DeltaParams;
 use crate::variant::Variant;
@@ -57,7 +58,7 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
                 }
             }
             for chunk in [16, 32] {
-                add(gram(p, k, chunk, false));
+                add(gram(p, k, chunk, GramFor::Scan));
                 if p.delta {
                     add(invert(p, k, chunk));
                 }
@@ -86,7 +87,7 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
                 all.push(Shipped::base(variant).params::<DeltaParams>().needs(needs));
             }
         };
-        add(gram(p, k, chunk, false));
+        add(gram(p, k, chunk, GramFor::Scan));
         if p.delta {
             add(invert(p, k, chunk));
         }
@@ -94,6 +95,7 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
         add(scan(p, k, chunk, 8, false));
     }
     coop(all);
+    apart(all);
     // The wide scan, at the workgroup sizes that devices take.
     for (k, chunk, split) in [(60, 32, 8), (128, 32, 4), (256, 32, 8), (128, 64, 8), (128, 64, 4), (256, 64, 4)] {
         for p in parts() {
@@ -101,13 +103,45 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
             let base = Needs::WEBGPU_DEFAULT;
             let needs = Needs { workgroup_bytes: bytes, invocations: (chunk * split).max(256), ..base };
             for variant in [
-                gram(p, k, chunk, true),
+                gram(p, k, chunk, GramFor::Wide),
                 solve(p, k, chunk, true),
                 wide(p, k, chunk, split, false),
                 wide(p, k, chunk, split, true),
             ] {
                 if !all.iter().any(|s| s.variant == variant) {
                     all.push(Shipped::base(variant).params::<DeltaParams>().needs(needs));
+                }
+            }
+        }
+    }
+}
+
+/// With outputs apart from the scan.
+fn apart(all: &mut Vec<Shipped>) {
+    let mut add = |variant: Variant, bytes: u32| {
+        let base = Needs::WEBGPU_DEFAULT;
+        let needs = Needs { workgroup_bytes: bytes.max(base.workgroup_bytes), ..base };
+        if !all.iter().any(|s| s.variant == variant) {
+            all.push(Shipped::base(variant).params::<DeltaParams>().needs(needs));
+        }
+    };
+    for p in parts() {
+        for k in KEY_DIMS {
+            for shuffles in [false, true] {
+                let bytes = apart_bytes(k, shuffles);
+                if p.decay == Decay::Channel {
+                    add(gram(p, k, APART_CHUNK, GramFor::Apart), chunk_bytes(k, APART_CHUNK));
+                } else {
+                    add(apart_gram(p, k, false), bytes);
+                    if !p.write_key {
+                        add(apart_gram(p, k, true), bytes);
+                    }
+                }
+                add(apart_solve(p, k, shuffles), bytes);
+                add(apart_scan(p, k, shuffles, false), bytes);
+                add(apart_scan(p, k, shuffles, true), bytes);
+                for v in [64, 128] {
+                    add(apart_out(p, k, v), bytes);
                 }
             }
         }

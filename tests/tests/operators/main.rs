@@ -1,5 +1,6 @@
 //! The operators: third-party results, failures known from the field, limits of the numbers, memory.
 
+mod apart;
 mod gates;
 mod guards;
 mod halves;

@@ -1,10 +1,10 @@
 //! From a call to dispatches: the only place that knows which kernels run where.
 
 use deltanet_shaders::Variant;
-use deltanet_shaders::delta::{self as kernels, Decay as Decays, LanesTile, Parts};
+use deltanet_shaders::delta::{self as kernels, Decay as Decays, GramFor, LanesTile, Parts};
 use deltanet_shaders::params::DeltaParams;
 
-use super::{DeltaCall, PrecondViews, Slots, View, lower_coop};
+use super::{DeltaCall, PrecondViews, Slots, View, lower_apart, lower_coop};
 use crate::error::{Error, Result};
 use crate::gpu::{Caps, Dispatch};
 use crate::rule::{Beta, Decay, Rule, WriteKey};
@@ -19,7 +19,9 @@ pub fn chunk_length(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) -> u
         kernels::SOFTWARE_CHUNK
     } else if lower_coop::fits(parts(rule), key_dim, fours, caps) {
         kernels::COOP_CHUNK
-    } else if wide_split(key_dim, 64, fours, caps).is_some() {
+    } else if lower_apart::shuffles(key_dim, 64, fours, caps).is_some()
+        || wide_split(key_dim, 64, fours, caps).is_some()
+    {
         64
     } else {
         32
@@ -36,6 +38,8 @@ pub fn describe_chunk(rule: &Rule, key_dim: u32, value_dim: u32, caps: &Caps) ->
     }
     let stages = if caps.software && fours {
         "register tiles of software adapters".into()
+    } else if lower_apart::shuffles(key_dim, chunk, fours, caps).is_some() {
+        "scan without the outputs".into()
     } else {
         match wide_split(key_dim, chunk, fours, caps) {
             Some(split) => format!("wide scan, {} threads", chunk * split),
@@ -111,9 +115,12 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
         lowering.coop = lower_coop::fits(lowering.parts, call.key_dim, lowering.fours, caps) && lowering.coop_decays();
     }
     if !lowering.coop {
+        lowering.apart = lower_apart::shuffles(call.key_dim, call.chunk, lowering.fours, caps);
+    }
+    if !lowering.coop && lowering.apart.is_none() {
         lowering.wide = wide_split(call.key_dim, call.chunk, lowering.fours, caps);
     }
-    lowering.normalise = lowering.coop_normalises();
+    lowering.normalise = lowering.coop_normalises() || lowering.apart_normalises();
     if !lowering.normalise {
         lowering.prepare();
     }
@@ -124,6 +131,8 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
         lowering.software_chunk_stages();
     } else if lowering.coop {
         lowering.coop_stages(caps.emulate_coop);
+    } else if let Some(shuffles) = lowering.apart {
+        lowering.apart_stages(shuffles);
     } else {
         lowering.chunk_stages();
     }
@@ -139,8 +148,10 @@ pub(super) struct Lowering<'a, 'b> {
     fours: bool,
     /// Kernels for software adapters.
     software: bool,
-    /// The step, or the chunk stages with cooperative matrices, normalise q and k.
+    /// The step or the chunk stages normalise q and k.
     pub(super) normalise: bool,
+    /// The stages with outputs apart, where they are taken: whether with shuffles.
+    pub(super) apart: Option<bool>,
     /// Threads' groups of the wide scan, where it is taken.
     wide: Option<u32>,
     /// The stages with cooperative matrices, where they are taken.
@@ -237,6 +248,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
             fours,
             software,
             normalise: false,
+            apart: None,
             wide: None,
             coop: false,
             q,
@@ -273,7 +285,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         let longhorn = call.rule.beta == Beta::Longhorn;
         let width = kernels::padded(call.key_dim);
         let places = [call.q.stride, call.q.at, call.k.stride, call.k.at];
-        let scalar = !self.software && self.wide.is_none() && !self.coop;
+        let scalar = !self.software && self.wide.is_none() && self.apart.is_none() && !self.coop;
         let in_place = scalar || places.iter().all(|x| x.is_multiple_of(4));
         if !call.l2norm && !longhorn && width == call.key_dim && in_place {
             return;
@@ -381,7 +393,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
 
     /// Scratch of the chunk stages: a `pair` block a chunk and value head.
-    fn pairs(&mut self) -> usize {
+    pub(super) fn pairs(&mut self) -> usize {
         let call = self.call;
         let words = u64::from(kernels::pair_words(call.chunk, call.key_dim, self.parts.decay));
         let words = self.blocks() * words;
@@ -395,7 +407,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
         (self.scratch)("uw", words)
     }
     /// Keys and queries with their decays, `[chunks, HV, 3, C, K]`.
-    fn decayed_keys(&mut self) -> usize {
+    pub(super) fn decayed_keys(&mut self) -> usize {
         let width = u64::from(kernels::padded(self.call.key_dim));
         let words = self.blocks() * 3 * u64::from(self.call.chunk) * width;
         (self.scratch)("decayed keys", words)
@@ -405,7 +417,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
 
     /// A chunk's products with itself, and its decays. Returns the groups of kernels over chunks and value heads.
-    fn gram(&mut self, pairs: usize, decayed: Option<usize>, tiles: Option<usize>) -> [u32; 3] {
+    pub(super) fn gram(&mut self, pairs: usize, decayed: Option<usize>, tiles: Option<usize>) -> [u32; 3] {
         let call = self.call;
         let mut buffers = vec![self.q, self.k];
         buffers.extend(self.beta);
@@ -415,7 +427,12 @@ impl<'a, 'b> Lowering<'a, 'b> {
         buffers.extend(tiles);
         buffers.push(call.chunks.buffer);
         let over_chunks = [call.value_heads, call.chunks.len, 1];
-        self.push(kernels::gram(self.parts, call.key_dim, call.chunk, tiles.is_some()), buffers, over_chunks);
+        let target = match (tiles, self.apart) {
+            (Some(_), _) => GramFor::Wide,
+            (None, Some(_)) => GramFor::Apart,
+            (None, None) => GramFor::Scan,
+        };
+        self.push(kernels::gram(self.parts, call.key_dim, call.chunk, target), buffers, over_chunks);
         over_chunks
     }
 

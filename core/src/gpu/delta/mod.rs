@@ -10,6 +10,7 @@
 
 mod host;
 mod lower;
+mod lower_apart;
 mod lower_coop;
 mod lower_segments;
 mod lower_software;

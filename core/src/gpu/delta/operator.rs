@@ -133,7 +133,8 @@ pub(super) fn budget(gpu: &Gpu, shape: &Shape, chunk: u32) -> Budget {
     // lavapipe ends a thread's loops after 65,535 rounds; kernels that are not made for it do some 50 a row at most.
     let most = if gpu.caps().software { 1024 } else { 32_768 };
     let rows = (faster * SUBMISSION_WORK / (heads * key_dim * value_dim).max(1)).clamp(64, most);
-    let block = heads * u64::from(chunk) * (value_dim + 3 * key_dim).max(u64::from(chunk) * 3);
+    let c = u64::from(chunk);
+    let block = heads * (c * (value_dim + 3 * key_dim).max(c * 3)).max(value_dim * (key_dim + c));
     let chunks = (faster.min(4) * SCRATCH_WORDS / block.max(1)).clamp(1, rows.div_ceil(u64::from(chunk)).max(2));
     Budget { rows: rows as u32, chunks: chunks as u32 }
 }

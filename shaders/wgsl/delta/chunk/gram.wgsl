@@ -2,7 +2,8 @@
 // and to the chunk's ends. All decays are direct sums over a segment, never differences of longer sums; every exponent
 // is a sum of log decays and so at most 0, and pairs above the diagonal get none.
 //
-// With WIDE, P is left by columns and the queries with their decays transposed, as delta/chunk/wide wants them.
+// With BY_COLUMNS, P is left by columns; with WIDE, also the queries with their decays transposed, as delta/chunk/wide wants
+// them.
 //
 // A workgroup is one chunk of one value head; (C/4)² threads with a 4×4 tile of both products each. With a decay a
 // channel, tiles below the diagonal factor it around their own first row: 3 + 4 exponentials for 16 pairs.
@@ -260,7 +261,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #ifdef DELTA
       pairs[pair + LOWER + row * C + column] = lower;
 #endif
-#ifdef WIDE
+#ifdef BY_COLUMNS
       pairs[pair + SCORES + column * C + row] = score;
 #else
       pairs[pair + SCORES + row * C + column] = score;

@@ -1,6 +1,6 @@
 // Scratch of the chunk stages. One `pair` block a chunk and value head, in f32 elements:
 //   LOWER    [C, C]  L, strictly lower (MATH.md §3)
-//   SCORES   [C, C]  P = σ tril(Q K̃ᵀ ⊙ Γ); with WIDE by columns
+//   SCORES   [C, C]  P = σ tril(Q K̃ᵀ ⊙ Γ); with BY_COLUMNS by columns
 //   INVERSE  [C, C]  T = (I + L)⁻¹ diag(β), by columns
 //   READ     [C]     factor of row i of K on its way into W: e^{G_i}
 //   QUERY    [C]     of row i of Q reading the state before the chunk: σ e^{G_i}
