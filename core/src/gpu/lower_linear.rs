@@ -326,7 +326,7 @@ impl Lower<'_> {
             }
         }
         let params = InputParams { in_dim: p.in_dim, groups: p.groups, x_stride: out.stride, ..Default::default() };
-        let aligned = p.in_dim % 4 == 0;
+        let aligned = p.in_dim.is_multiple_of(4);
         Ok(Source { params, prologue: Prologue::Plain, x: out.buffer, norm: None, gate: None, aligned, half })
     }
 
