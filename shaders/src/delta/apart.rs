@@ -33,7 +33,7 @@ const GRAM_BYTES: u32 = 16 * 8 * (17 + 9) * 5 + 4 * (4 * 128 + 64 + 8 + 64);
 
 /// Bytes of workgroup memory that these stages need.
 pub fn apart_bytes(key_dim: u32, shuffles: bool) -> u32 {
-    let pitches = (key_rounds(key_dim) * KEY_SPLIT | 1) + APART_CHUNK / 4 + 1;
+    let pitches = ((key_rounds(key_dim) * KEY_SPLIT) | 1) + APART_CHUNK / 4 + 1;
     let scan = 16 * (APART_COLUMNS * pitches + if shuffles { 0 } else { 4 * THREADS });
     scan.max(GRAM_BYTES)
 }
