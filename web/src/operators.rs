@@ -103,6 +103,7 @@ impl Engine {
             chunk_states: options::boolean(&call, "chunkStates")?.unwrap_or(false),
             chunk: options::whole(&call, "chunk", 1.0)?.map(options::clamp),
             half_products: false,
+            segments: None,
         };
         let out = match (self.device(&device).await?, chunkwise) {
             (Device::Gpu(g), true) => gpu::delta::chunk(&g, rule, &shape, &inputs, &options).await?,
