@@ -146,15 +146,24 @@ class Stored {
     this.size = size;
   }
 
-  /** Hands over what is stored; returns how much that is. */
+  /**
+   * Hands over what is stored; returns how much that is. Less than there is where another tab is writing the file: it
+   * cannot be read while it grows, and what is missing is fetched.
+   */
   async read(push, signal) {
-    const blob = await this.#handle.getFile();
     const step = 4 << 20;
-    for (let at = 0; at < blob.size; at += step) {
-      signal?.throwIfAborted();
-      push(new Uint8Array(await blob.slice(at, at + step).arrayBuffer()));
+    try {
+      const blob = await this.#handle.getFile();
+      while (this.#at < blob.size) {
+        const bytes = new Uint8Array(await blob.slice(this.#at, this.#at + step).arrayBuffer());
+        signal?.throwIfAborted();
+        this.#at += bytes.length;
+        push(bytes);
+      }
+    } catch (error) {
+      if (error.name !== "NotReadableError") throw error;
     }
-    return blob.size;
+    return this.#at;
   }
 
   /** Gets ready for the rest. Another tab may be writing the same file: then this one does not. */
@@ -163,7 +172,8 @@ class Stored {
       const { name, size, version } = this.#file;
       this.#access = await this.#handle.createSyncAccessHandle();
       this.#kept = true;
-      this.#at = this.#access.getSize();
+      // (Another tab may have gone on since: the same bytes.)
+      this.#at = Math.min(this.#at, this.#access.getSize());
       this.#shelf.index.files[name] = { size, version, done: false };
       await this.#shelf.save();
     } catch {

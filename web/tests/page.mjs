@@ -20,9 +20,17 @@ export async function pages(name) {
       await page.goto(gpu, { waitUntil: "domcontentloaded" });
       await page.waitForFunction(() => document.getElementById("bar").value > 8e6);
       await shoot(page, `${name}-loading`);
+      // A second tab meanwhile: it fetches what it cannot read while the first one writes.
+      const other = await page.browser().newPage();
+      await other.goto(gpu, { waitUntil: "domcontentloaded" });
+      await other.waitForFunction(() => document.getElementById("bar").value > 1e6 || !document.getElementById("message").hidden);
       server.state.rate = 0;
-      await page.waitForFunction(() => document.getElementById("loading").hidden);
-      assertEqual(await page.$eval("#message", (m) => (m.hidden ? "" : m.textContent)), "", "message");
+      for (const tab of [other, page]) {
+        await tab.waitForFunction(() => document.getElementById("loading").hidden || !document.getElementById("message").hidden);
+        assertEqual(await tab.$eval("#message", (m) => (m.hidden ? "" : m.textContent)), "", "message");
+      }
+      await other.close();
+      await page.bringToFront();
       await shoot(page, `${name}-start`);
       quiet();
     }))) return;
