@@ -1,17 +1,14 @@
 //! The products' half of `deltanet check --all-variants`: those of a decode, of one row and of many, whose sums must be
 //! the same bits unless they may round.
 
-use std::sync::Arc;
-
 use anyhow::Result;
-use deltanet::checkpoint::TensorView;
 use deltanet::gpu::{Gpu, Stage, Trace};
-use deltanet::model::{DType, Matrix, Weight};
+use deltanet::model::{DType, Weight};
 use deltanet::ops::{BufId, Cols, Input, Linear, Op, WeightId};
 use deltanet::plan::{BufSpec, Life, Plan, PlanKind};
 
 use crate::check_variants::TOLERANCE;
-use crate::measure::{Random, error};
+use crate::measure::{Random, error, random_matrix};
 
 /// Largest difference, relative to the largest result, where inputs and weights are rounded to f16.
 const HALF_TOLERANCE: f64 = 2e-3;
@@ -24,6 +21,9 @@ const ALONE: usize = 6;
 
 /// in_dim and outputs of a SwiGLU: of tiles of every kind, whole and ragged.
 const SIZES: [(usize, usize); 4] = [(1024, 512), (1000, 70), (200, 1030), (2816, 24)];
+
+/// Inside the norm's root.
+const EPS: f32 = 1e-6;
 
 const X: BufId = BufId(0);
 const GATED: BufId = BufId(1);
@@ -86,8 +86,10 @@ impl Case {
         let mut random = Random::new(in_dim as u64);
         let most = ROWS.iter().copied().max().unwrap_or(1);
         let x = random.ranges(most * in_dim, -1.0, 1.0);
-        let (up, up_values) = matrix(&mut random, 2 * middle, in_dim, dtype);
-        let (down, down_values) = matrix(&mut random, in_dim, middle, dtype);
+        // Such values keep results as large as inputs.
+        let limit = |cols: usize| (3.0 / cols as f32).sqrt();
+        let (up, up_values) = random_matrix(&mut random, (2 * middle, in_dim), limit(in_dim), dtype);
+        let (down, down_values) = random_matrix(&mut random, (in_dim, middle), limit(middle), dtype);
         let dot = |a: &[f64], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * f64::from(*b)).sum::<f64>();
         let mut want = Vec::with_capacity(x.len());
         for row in x.chunks(in_dim) {
@@ -147,32 +149,4 @@ impl Case {
             logits: BufId(3),
         }
     }
-}
-
-/// Inside the norm's root.
-const EPS: f32 = 1e-6;
-
-/// A weight with random values that keep results as large as inputs, and the values as its type holds them.
-fn matrix(random: &mut Random, rows: usize, cols: usize, dtype: DType) -> (Weight, Vec<f32>) {
-    let limit = (3.0 / cols as f32).sqrt();
-    let (mut bytes, mut kept) = (Vec::with_capacity(rows * cols * dtype.bytes()), Vec::with_capacity(rows * cols));
-    for v in random.ranges(rows * cols, -limit, limit) {
-        match dtype {
-            DType::F32 => {
-                bytes.extend(v.to_le_bytes());
-                kept.push(v);
-            }
-            DType::Bf16 => {
-                bytes.extend(half::bf16::from_f32(v).to_le_bytes());
-                kept.push(half::bf16::from_f32(v).to_f32());
-            }
-            DType::F16 => {
-                bytes.extend(half::f16::from_f32(v).to_le_bytes());
-                kept.push(half::f16::from_f32(v).to_f32());
-            }
-        }
-    }
-    let range = 0..bytes.len();
-    let view = TensorView { name: "weight".into(), dtype, shape: vec![rows, cols], bytes: Arc::new(bytes), range };
-    (Weight::Matrix(Matrix { name: "weight".into(), rows, cols, dtype, parts: vec![view] }), kept)
 }

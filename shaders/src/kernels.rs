@@ -233,6 +233,7 @@ files! {
         "delta/software/layout",
         "delta/software/log_decay",
         "linear/product",
+        "linear/staged",
         "linear/input",
         "linear/output",
         "linear/ends",

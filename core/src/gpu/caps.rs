@@ -15,10 +15,10 @@ pub struct Caps {
     pub timestamps: bool,
     /// A 16×16×16 cooperative matrix with f16 operands and f32 accumulation is usable.
     pub coop16: bool,
-    /// Kernels with cooperative matrices run in plain WGSL: for tests on devices that have none, where whoever sets it
-    /// sets `coop16` too. Never set otherwise.
+    /// Kernels with cooperative matrices run in plain WGSL, and those of `delta/apart` without shuffles: for tests on
+    /// devices that lack these, where whoever sets it sets `coop16` too. Never set otherwise.
     #[doc(hidden)]
-    pub emulate_coop: bool,
+    pub emulate: bool,
     /// Products of many rows with f16 and bf16 weights, and the chunk stages of delta rules, may round what they
     /// multiply to f16: set by whoever may trade accuracy for speed.
     pub half_products: bool,
@@ -50,7 +50,7 @@ impl Caps {
         subgroup_size: 0,
         timestamps: false,
         coop16: false,
-        emulate_coop: false,
+        emulate: false,
         half_products: false,
         max_invocations: 256,
         workgroup_bytes: 16_384,
@@ -74,7 +74,7 @@ impl Caps {
             subgroup_size: if subgroups { info.subgroup_min_size } else { 0 },
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
             half_products: false,
-            emulate_coop: false,
+            emulate: false,
             coop16: coop16 && features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
             max_invocations: limits.max_compute_invocations_per_workgroup,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,

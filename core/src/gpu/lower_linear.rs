@@ -55,8 +55,8 @@ impl Lower<'_> {
         let mut target = self.target(op)?;
         let one = op.last_only && self.plan.kind == PlanKind::Prefill;
         let rows = if one { 1 } else { self.rows() };
-        // A decode always takes this way, though many rows would be faster with cooperative matrices: a session's bits
-        // do not depend on its company, unless the caller has agreed to rounding.
+        // A decode counts as few rows whatever it has, since a session's bits are not to depend on its company. Where the
+        // caller has agreed to rounding, crowded decodes go their own way.
         let few = rows <= GEMV_ROWS || self.plan.kind == PlanKind::Decode;
         // A head norm besides would bind too many buffers; no model has that.
         let simple = !op.add && !matches!(op.input, Input::HeadNorm { .. });
@@ -132,7 +132,7 @@ impl Lower<'_> {
             let tile = decode_tile(rows, outputs, paired, self.caps);
             let tile = tile.ok_or_else(|| Error::Gpu("no tile for a decode's product".into()))?;
             let groups = [outputs.div_ceil(tile.outputs), rows.div_ceil(tile.rows), 1];
-            let variant = decode_coop(&product, tile, rows, half).emulated(self.caps.emulate_coop);
+            let variant = decode_coop(&product, tile, rows, half).emulated(self.caps.emulate);
             self.push_with(variant, &params, buffers, groups);
         }
         Ok(())
@@ -430,7 +430,7 @@ impl Lower<'_> {
                 let tile = coop_tile(rows, out_dim, input, self.caps.workgroup_bytes);
                 let groups = [out_dim.div_ceil(tile.outputs), rows.div_ceil(tile.rows), 1];
                 let ragged = !params.input.in_dim.is_multiple_of(tile.depth);
-                let variant = gemm_coop(&product, tile, rows, input, ragged).emulated(self.caps.emulate_coop);
+                let variant = gemm_coop(&product, tile, rows, input, ragged).emulated(self.caps.emulate);
                 self.push(variant, bytes_of(&params), buffers, groups);
                 continue;
             }

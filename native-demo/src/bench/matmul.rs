@@ -1,17 +1,14 @@
 //! Matrix products as models use them: activations times a weight in its stored type.
 
-use std::sync::Arc;
-
 use anyhow::{Result, bail};
-use deltanet::checkpoint::TensorView;
 use deltanet::gpu::{Gpu, Stage, Trace, wgpu};
-use deltanet::model::{DType, Matrix, Weight};
+use deltanet::model::DType;
 use deltanet::ops::{BufId, Cols, Input, Linear, Op, WeightId};
 use deltanet::plan::{BufSpec, Life, Plan, PlanKind};
 
 use super::report::{Report, Row};
 use crate::interrupt::Interrupt;
-use crate::measure::{Effort, Random, seconds};
+use crate::measure::{Effort, Random, random_matrix, seconds};
 
 /// Largest difference that counts as right, relative to the largest result: f32 sums of a few thousand products, or
 /// operands rounded to f16 where a kernel does that.
@@ -84,7 +81,7 @@ pub(crate) fn measure(gpu: &Gpu, product: &Product, effort: Effort) -> Result<Ro
     let Size { rows, out, cols } = size;
     let mut random = Random::new(4);
     let x = random.ranges(rows * cols, -1.0, 1.0);
-    let (weight, values) = weight(&mut random, size, dtype);
+    let (weight, values) = random_matrix(&mut random, (size.out, size.cols), 1.0, dtype);
     let mut stage = Stage::new(gpu.clone(), 1, &vec![weight; copies], &[], 1, &mut |_, _| {})?;
     stage.half_products(half);
     let plan = plan(size, copies);
@@ -127,31 +124,6 @@ pub(crate) fn measure(gpu: &Gpu, product: &Product, effort: Effort) -> Result<Ro
         (2e-9 * (rows * out * cols) as f64, "GFLOP/s")
     };
     Ok(Row::new("matmul", name, (wall.per(repeat * copies), gpu_time), work, error))
-}
-
-/// A weight with random values, and the values as its type holds them.
-fn weight(random: &mut Random, size: Size, dtype: DType) -> (Weight, Vec<f32>) {
-    let values = random.ranges(size.out * size.cols, -1.0, 1.0);
-    // Bits beyond the type's are cut off: bf16 is the upper half of an f32; for f16, multiples of 2^-10 below 1.
-    let (mut bytes, mut kept) = (Vec::with_capacity(values.len() * dtype.bytes()), Vec::with_capacity(values.len()));
-    for v in values {
-        let v = match dtype {
-            DType::F32 => v,
-            DType::Bf16 => f32::from_bits(v.to_bits() & 0xffff_0000),
-            DType::F16 => (v * 1024.0).trunc() / 1024.0,
-        };
-        match dtype {
-            DType::F32 => bytes.extend(v.to_le_bytes()),
-            DType::Bf16 => bytes.extend(((v.to_bits() >> 16) as u16).to_le_bytes()),
-            DType::F16 => bytes.extend(half::f16::from_f32(v).to_le_bytes()),
-        }
-        kept.push(v);
-    }
-    let range = 0..bytes.len();
-    let shape = vec![size.out, size.cols];
-    let view = TensorView { name: "weight".into(), dtype, shape, bytes: Arc::new(bytes), range };
-    let (rows, cols) = (size.out, size.cols);
-    (Weight::Matrix(Matrix { name: "weight".into(), rows, cols, dtype, parts: vec![view] }), kept)
 }
 
 /// `copies` products of one input with weights of their own.

@@ -2,6 +2,8 @@
 
 mod random;
 mod stats;
+mod weight;
 
 pub(crate) use random::Random;
 pub(crate) use stats::{Effort, Times, error, seconds};
+pub(crate) use weight::random_matrix;

@@ -22,6 +22,7 @@
 @group(0) @binding(auto) var<storage, read> x: array<vec4<f32>>;            // [rows, x_stride]
 #endif
 #import linear/ends
+#import linear/staged
 
 const TEAMS_N: u32 = BN / SN;
 const TEAMS: u32 = (BM / SM) * TEAMS_N;
@@ -46,10 +47,6 @@ var<workgroup> xl: array<vec4<f16>, BM * LD>;       // what rounding left of it
 #endif
 var<workgroup> ws: array<vec4<f16>, BN * LD>;       // [BN, BK + 8]
 var<workgroup> edge: array<f32, TEAMS * 256u>;      // a tile of sums a subgroup
-
-fn half4(v: vec4<f32>) -> vec4<f16> {
-    return vec4<f16>(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)));
-}
 
 // The piece of x at `at`, its row's column-th; zeros beyond in_dim.
 fn fetch_x(at: u32, column: u32) -> Piece {
@@ -85,17 +82,6 @@ fn put_x(at: u32, v: Piece) {
 #else
     xs[at] = half4(v);
 #endif
-#endif
-}
-
-fn put_w(at: u32, v: vec4<u32>) {
-    let w = eight(v);
-#ifdef W_F16
-    ws[at] = vec4<f16>(w.lo);
-    ws[at + 1u] = vec4<f16>(w.hi);
-#else
-    ws[at] = half4(w.lo);
-    ws[at + 1u] = half4(w.hi);
 #endif
 }
 

@@ -16,6 +16,7 @@
 #import linear/product
 @group(0) @binding(auto) var<storage, read> x: array<vec4<u32>>;            // [rows, x_stride] f16
 #import linear/ends
+#import linear/staged
 
 const WG: u32 = TEAMS * 32u;
 const BM: u32 = 16u * ROWS16;
@@ -39,10 +40,6 @@ var<workgroup> xs: array<vec4<f16>, TEAMS * XS>;  // [TEAMS, BM, BK + 8] and pad
 var<workgroup> ws: array<vec4<f16>, TEAMS * WS>;  // [TEAMS, BN, BK + 8] and padding
 var<workgroup> shares: array<f32, TEAMS * 256u>;  // [TEAMS, 16, 16] sums of a tile
 
-fn half4(v: vec4<f32>) -> vec4<f16> {
-    return vec4<f16>(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)));
-}
-
 // The g-th eight of the row of x that begins at `from_row`; zeros beyond in_dim.
 fn fetch_x(from_row: u32, g: u32) -> vec4<u32> {
     if g >= params.input.groups {
@@ -62,17 +59,6 @@ fn fetch_w(row: u32, g: u32) -> vec4<u32> {
 fn put_x(at: u32, v: vec4<u32>) {
     xs[at] = vec4<f16>(unpack_f16(v.x, v.y));
     xs[at + 1u] = vec4<f16>(unpack_f16(v.z, v.w));
-}
-
-fn put_w(at: u32, v: vec4<u32>) {
-    let w = eight(v);
-#ifdef W_F16
-    ws[at] = vec4<f16>(w.lo);
-    ws[at + 1u] = vec4<f16>(w.hi);
-#else
-    ws[at] = half4(w.lo);
-    ws[at + 1u] = half4(w.hi);
-#endif
 }
 
 // The sum of what the subgroups have put into `shares`, of the thread's place in the tile.

@@ -125,108 +125,108 @@ fn main(
     for (var s = 0u; s < SPLIT; s++) {
 #for n N
 #for r R
-    var sum$r_$n = 0.0;
+        var sum$r_$n = 0.0;
 #endfor
 #endfor
 #ifdef IN_RMS
 #for p PASSES
-    var square$p = 0.0;
+        var square$p = 0.0;
 #endfor
 #endif
-    for (var g0 = s * TEAM; g0 < groups; g0 += SPLIT * TEAM) {
+        for (var g0 = s * TEAM; g0 < groups; g0 += SPLIT * TEAM) {
 #ifndef AHEAD
 #for n N
-        let now$n = stored8(weight$n, groups, min(g0 + lane, groups - 1u));
+            let now$n = stored8(weight$n, groups, min(g0 + lane, groups - 1u));
 #endfor
 #endif
 #for p PASSES
-        if $pu * TEAMS + team < ROWS {
-            let to = at + ($pu * TEAMS + team) * 2u * TEAM + lane;
+            if $pu * TEAMS + team < ROWS {
+                let to = at + ($pu * TEAMS + team) * 2u * TEAM + lane;
 #ifdef IN_RMS
-            // The norm's weights are not part of the mean square.
-            square$p = dot4(come$p.hi, come$p.hi, dot4(come$p.lo, come$p.lo, square$p));
-            slab[to] = come$p.lo * norm_lo;
-            slab[to + TEAM] = come$p.hi * norm_hi;
+                // The norm's weights are not part of the mean square.
+                square$p = dot4(come$p.hi, come$p.hi, dot4(come$p.lo, come$p.lo, square$p));
+                slab[to] = come$p.lo * norm_lo;
+                slab[to + TEAM] = come$p.hi * norm_hi;
 #else
-            slab[to] = come$p.lo;
-            slab[to + TEAM] = come$p.hi;
+                slab[to] = come$p.lo;
+                slab[to + TEAM] = come$p.hi;
 #endif
-        }
+            }
 #endfor
-        workgroupBarrier();
-        // On their way while this step's are multiplied. (A lane beyond the last eight meets zeros.)
-        let g1 = select((s + 1u) * TEAM, g0 + SPLIT * TEAM, g0 + SPLIT * TEAM < groups) + lane;
+            workgroupBarrier();
+            // On their way while this step's are multiplied. (A lane beyond the last eight meets zeros.)
+            let g1 = select((s + 1u) * TEAM, g0 + SPLIT * TEAM, g0 + SPLIT * TEAM < groups) + lane;
 #ifdef AHEAD
 #for n N
-        let now$n = next$n;
-        next$n = stored8(weight$n, groups, min(g1, groups - 1u));
+            let now$n = next$n;
+            next$n = stored8(weight$n, groups, min(g1, groups - 1u));
 #endfor
 #endif
 #ifdef IN_RMS
-        norm_lo = norm4(8u * min(g1, groups - 1u));
-        norm_hi = norm4(8u * min(g1, groups - 1u) + 4u);
+            norm_lo = norm4(8u * min(g1, groups - 1u));
+            norm_hi = norm4(8u * min(g1, groups - 1u) + 4u);
 #endif
 #for p PASSES
-        if $pu * TEAMS + team < ROWS {
-            come$p = bring(row0 + $pu * TEAMS + team, g1);
-        }
+            if $pu * TEAMS + team < ROWS {
+                come$p = bring(row0 + $pu * TEAMS + team, g1);
+            }
 #endfor
-        let start = at + share * R * 2u * TEAM + lane;
-        {
+            let start = at + share * R * 2u * TEAM + lane;
+            {
 #for n N
-            let w$n = lower4(now$n);
+                let w$n = lower4(now$n);
 #endfor
 #for r R
-            let v$r = slab[start + $ru * 2u * TEAM];
+                let v$r = slab[start + $ru * 2u * TEAM];
 #for n N
-            sum$r_$n = dot4(w$n, v$r, sum$r_$n);
+                sum$r_$n = dot4(w$n, v$r, sum$r_$n);
 #endfor
 #endfor
-        }
-        {
+            }
+            {
 #for n N
-            let w$n = upper4(now$n);
+                let w$n = upper4(now$n);
 #endfor
 #for r R
-            let v$r = slab[start + ($ru * 2u + 1u) * TEAM];
+                let v$r = slab[start + ($ru * 2u + 1u) * TEAM];
 #for n N
-            sum$r_$n = dot4(w$n, v$r, sum$r_$n);
+                sum$r_$n = dot4(w$n, v$r, sum$r_$n);
 #endfor
 #endfor
+            }
+            if SLABS == 2u {
+                at = SLAB - at;
+            } else {
+                workgroupBarrier();
+            }
         }
-        if SLABS == 2u {
-            at = SLAB - at;
-        } else {
-            workgroupBarrier();
-        }
-    }
 
 #ifdef IN_RMS
 #for p PASSES
-    squares$p = joined(squares$p, team_sum(square$p));
+        squares$p = joined(squares$p, team_sum(square$p));
 #endfor
 #endif
 #for r R
-    {
+        {
 #ifdef EIGHT
-        let a0 = trade(sum$r_0, sum$r_4, lane, TEAM / 2u);
-        let a1 = trade(sum$r_1, sum$r_5, lane, TEAM / 2u);
-        let a2 = trade(sum$r_2, sum$r_6, lane, TEAM / 2u);
-        let a3 = trade(sum$r_3, sum$r_7, lane, TEAM / 2u);
+            let a0 = trade(sum$r_0, sum$r_4, lane, TEAM / 2u);
+            let a1 = trade(sum$r_1, sum$r_5, lane, TEAM / 2u);
+            let a2 = trade(sum$r_2, sum$r_6, lane, TEAM / 2u);
+            let a3 = trade(sum$r_3, sum$r_7, lane, TEAM / 2u);
 #else
-        let a0 = sum$r_0;
-        let a1 = sum$r_1;
-        let a2 = sum$r_2;
-        let a3 = sum$r_3;
+            let a0 = sum$r_0;
+            let a1 = sum$r_1;
+            let a2 = sum$r_2;
+            let a3 = sum$r_3;
 #endif
-        let b0 = trade(a0, a2, lane, 2u * SPARE);
-        let b1 = trade(a1, a3, lane, 2u * SPARE);
-        var sum = trade(b0, b1, lane, SPARE);
-        for (var far = SPARE / 2u; far > 0u; far /= 2u) {
-            sum += subgroupShuffleXor(sum, far);
+            let b0 = trade(a0, a2, lane, 2u * SPARE);
+            let b1 = trade(a1, a3, lane, 2u * SPARE);
+            var sum = trade(b0, b1, lane, SPARE);
+            for (var far = SPARE / 2u; far > 0u; far /= 2u) {
+                sum += subgroupShuffleXor(sum, far);
+            }
+            mine$r = joined(mine$r, sum);
         }
-        mine$r = joined(mine$r, sum);
-    }
 #endfor
     }
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use deltanet::engine::DecodeRow;
-use deltanet::gpu::{Caps, Gpu, GpuOptions, Runner};
+use deltanet::gpu::{Gpu, GpuOptions, Runner};
 use deltanet::model::Spec;
 use deltanet::sampler::Sampling;
 use deltanet_tests::random::Random;
 use deltanet_tests::{devices, skip};
 
-use super::close;
+use super::{close, cooperative_caps};
 
 const SESSIONS: usize = 17;
 const VOCAB: usize = 90;
@@ -17,8 +17,7 @@ const VOCAB: usize = 90;
 fn runner(gpu: &Gpu, spec: &Arc<Spec>, half_products: bool) -> Runner {
     let options = GpuOptions { slots: SESSIONS + 1, half_products };
     let mut runner = Runner::new(gpu.clone(), spec.clone(), options, &mut |_, _| {}).unwrap();
-    let like = Caps { software: false, coop16: true, emulate_coop: true, half_products, ..gpu.caps().clone() };
-    runner.stage().choose_for(Caps { workgroup_bytes: like.workgroup_bytes.max(48 << 10), ..like });
+    runner.stage().choose_for(cooperative_caps(gpu, half_products));
     let mut random = Random::new(5);
     for slot in 0..SESSIONS {
         let prompt: Vec<u32> = (0..3).map(|_| random.below(VOCAB) as u32).collect();

@@ -28,9 +28,13 @@ fn stages(gpu: &Gpu, vocab: usize, weights: &[Weight], layers: &[LayerState]) ->
 /// A stage that chooses kernels as a GPU with cooperative matrices would, and emulates these.
 fn cooperative(gpu: &Gpu, weights: &[Weight], layers: &[LayerState], half_products: bool) -> Stage {
     let mut stage = Stage::new(gpu.clone(), 64, weights, layers, 20, &mut |_, _| {}).unwrap();
-    let like = Caps { software: false, coop16: true, emulate_coop: true, half_products, ..gpu.caps().clone() };
-    stage.choose_for(Caps { workgroup_bytes: like.workgroup_bytes.max(48 << 10), ..like });
+    stage.choose_for(cooperative_caps(gpu, half_products));
     stage
+}
+
+fn cooperative_caps(gpu: &Gpu, half_products: bool) -> Caps {
+    let like = Caps { software: false, coop16: true, emulate: true, half_products, ..gpu.caps().clone() };
+    Caps { workgroup_bytes: like.workgroup_bytes.max(48 << 10), ..like }
 }
 
 fn buffer(name: &'static str, width: usize, rows: usize) -> BufSpec {

@@ -130,7 +130,7 @@ pub fn lower_chunk(call: &DeltaCall, caps: &Caps, scratch: &mut Scratch<'_>) -> 
     if lowering.software {
         lowering.software_chunk_stages();
     } else if lowering.coop {
-        lowering.coop_stages(caps.emulate_coop);
+        lowering.coop_stages(caps.emulate);
     } else if let Some(shuffles) = lowering.apart {
         lowering.apart_stages(shuffles);
     } else {
@@ -262,6 +262,14 @@ impl<'a, 'b> Lowering<'a, 'b> {
     pub(super) fn push(&mut self, variant: Variant, buffers: Vec<usize>, groups: [u32; 3]) {
         let params = bytemuck::bytes_of(&self.params).to_vec();
         self.dispatches.push(Dispatch { variant, params, buffers, groups });
+    }
+
+    /// Whether q and k are to be made unit, and lie where kernels that do so themselves read them: four at a time, with
+    /// nothing else made of them.
+    pub(super) fn raw_keys(&self) -> bool {
+        let call = self.call;
+        let places = [call.q.stride, call.q.at, call.k.stride, call.k.at, call.key_dim];
+        call.l2norm && call.rule.beta != Beta::Longhorn && places.iter().all(|x| x.is_multiple_of(4))
     }
 
     /// A dispatch for each `rows` rows of every sequence.

@@ -4,16 +4,15 @@ use deltanet_shaders::delta::{self as kernels, Decay as Decays};
 
 use super::lower::Lowering;
 use crate::gpu::Caps;
-use crate::rule::Beta;
 
 /// Whether they run with shuffles, where they run: on devices with subgroups of one size for these, and without where
-/// tests ask for what a device does not have ([`Caps::emulate_coop`]). `fours`: V, places and strides are multiples of 4.
+/// tests ask for what a device does not have ([`Caps::emulate`]). `fours`: V, places and strides are multiples of 4.
 pub(super) fn shuffles(key_dim: u32, chunk: u32, fours: bool, caps: &Caps) -> Option<bool> {
     if caps.software || !fours || chunk != kernels::APART_CHUNK {
         return None;
     }
     let shuffles = kernels::apart_shuffles(caps.subgroup_size);
-    if !shuffles && !caps.emulate_coop {
+    if !shuffles && !caps.emulate {
         return None;
     }
     kernels::apart_fits(key_dim, shuffles, caps.workgroup_bytes, caps.max_invocations).then_some(shuffles)
@@ -22,10 +21,8 @@ pub(super) fn shuffles(key_dim: u32, chunk: u32, fours: bool, caps: &Caps) -> Op
 impl Lowering<'_, '_> {
     /// Whether the stages make q and k unit by themselves.
     pub(super) fn apart_normalises(&self) -> bool {
-        let call = self.call;
-        let places = [call.q.stride, call.q.at, call.k.stride, call.k.at, call.key_dim];
-        let alone = call.precond.is_none() && call.rule.beta != Beta::Longhorn && self.parts.decay != Decays::Channel;
-        self.apart.is_some() && alone && call.l2norm && places.iter().all(|x| x.is_multiple_of(4))
+        let alone = self.call.precond.is_none() && self.parts.decay != Decays::Channel;
+        self.apart.is_some() && alone && self.raw_keys()
     }
 
     pub(super) fn apart_stages(&mut self, shuffles: bool) {

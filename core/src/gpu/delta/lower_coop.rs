@@ -5,7 +5,6 @@ use deltanet_shaders::delta::{self as kernels, Decay as Decays, Parts};
 use super::lower::Lowering;
 use super::{PrecondViews, View};
 use crate::gpu::Caps;
-use crate::rule::Beta;
 
 /// Whether they run: where results may have f16's accuracy ([`Caps::half_products`]) and the device has such matrices
 /// and room for any K. `fours`: V, places and strides are multiples of 4. Everything else takes the f32 stages.
@@ -18,10 +17,7 @@ pub(super) fn fits(parts: Parts, key_dim: u32, fours: bool, caps: &Caps) -> bool
 impl Lowering<'_, '_> {
     /// Whether the stages make q and k unit by themselves.
     pub(super) fn coop_normalises(&self) -> bool {
-        let call = self.call;
-        let places = [call.q.stride, call.q.at, call.k.stride, call.k.at, call.key_dim];
-        let alone = call.rule.beta != Beta::Longhorn;
-        self.coop && alone && call.l2norm && places.iter().all(|x| x.is_multiple_of(4))
+        self.coop && self.raw_keys()
     }
 
     /// Whether log decays can be read four at a time, where there is one a channel.

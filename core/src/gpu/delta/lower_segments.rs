@@ -96,11 +96,9 @@ impl Lowering<'_, '_> {
         let segment = Pass { state: starts(added, of_values), chunk_states: None, sequences, ..whole };
         self.pass(from_identity, scan);
         self.pass(segment, scan);
-        self.pass(whole, &mut |this, _| {
-            let buffers = vec![kept, added, call.state.buffer, call.sequences.buffer];
-            let groups = [values.div_ceil(kernels::SEGMENTS_COLUMNS), call.value_heads, call.sequences.len];
-            this.push(kernels::segments_carry(keys, segments), buffers, groups);
-        });
+        let buffers = vec![kept, added, call.state.buffer, call.sequences.buffer];
+        let groups = [values.div_ceil(kernels::SEGMENTS_COLUMNS), call.value_heads, call.sequences.len];
+        self.push(kernels::segments_carry(keys, segments), buffers, groups);
         self.pass(Pass { chunk_states: call.chunk_states, ..segment }, scan);
     }
 

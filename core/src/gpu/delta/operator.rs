@@ -47,7 +47,7 @@ impl Kernels {
             Self::Software => caps.software = true,
             Self::Emulated => {
                 caps.software = false;
-                (caps.coop16, caps.emulate_coop) = (true, true);
+                (caps.coop16, caps.emulate) = (true, true);
                 // What devices with such matrices have. Software adapters, whose workgroup memory is memory, run it too.
                 caps.workgroup_bytes = caps.workgroup_bytes.max(48 << 10);
             }

@@ -12,7 +12,7 @@
 // on different banks. Queries and keys are read once, and wait in registers.
 //
 // K, places and strides are multiples of 4. Consts: K; KT, sixteens of it; SLICES, sixty-fours of it; PITCH, fours a row
-// of `square`; POOL. Groups: (HV, chunks).
+// of `square`; POOL; FACTS. Groups: (HV, chunks), chunks in falling order: the scan begins with those made last.
 #import delta/params
 #import delta/coop/layout
 #ifdef WRITE_KEY

@@ -13,7 +13,4 @@ const KEY_AT: u32 = 8u * KT * TILE;
 const SCORE_AT: u32 = 12u * KT * TILE;
 const BLOCK: u32 = SCORE_AT + 16u * TILE;
 
-// Beyond f16's range is its largest.
-fn half4(x: vec4<f32>) -> vec4<f16> {
-  return vec4<f16>(clamp(x, vec4<f32>(-65504.0), vec4<f32>(65504.0)));
-}
+#import common/halves
