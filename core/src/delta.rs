@@ -279,3 +279,25 @@ impl Shape {
         options.scale.unwrap_or_else(|| (self.key_dim as f32).sqrt().recip())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_beyond_their_domain_are_named() {
+        let shape = Shape { batch: 1, tokens: 4, heads: 1, value_heads: 1, key_dim: 8, value_dim: 8 };
+        let domain = |options: Options| shape.check_sizes(&options).err().map(|e| e.to_string());
+        for segments in [None, Some(1), Some(MAX_SEGMENTS)] {
+            assert_eq!(domain(Options { segments, ..Options::default() }), None);
+        }
+        for (options, says) in [
+            (Options { segments: Some(0), ..Options::default() }, "segments: expected 1 to 16, got 0"),
+            (Options { segments: Some(17), ..Options::default() }, "segments: expected 1 to 16, got 17"),
+            (Options { chunk: Some(48), ..Options::default() }, "chunk: expected 16, 32 or 64, got 48"),
+            (Options { scale: Some(f32::NAN), ..Options::default() }, "scale: expected a finite number, got NaN"),
+        ] {
+            assert_eq!(domain(options).as_deref(), Some(says));
+        }
+    }
+}
