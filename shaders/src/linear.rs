@@ -352,15 +352,18 @@ pub enum Spread {
     Fours,
     /// The same, rounded to f16.
     Halves,
+    /// The same in tiles of 16 rows by 16 columns, for [`decode_coop`].
+    Tiles,
 }
 
 impl Spread {
     fn flags(self, variant: Variant) -> Variant {
-        let half = self == Self::Halves;
+        let half = matches!(self, Self::Halves | Self::Tiles);
         variant
             .flag("SOLO", self == Self::Alone)
             .flag("WIDE", half || self == Self::Fours)
             .flag("HALF", half)
+            .flag("TILES", self == Self::Tiles)
             .features(Features { f16: half, ..Features::default() })
     }
 }
@@ -379,7 +382,7 @@ pub fn head_norm(spread: Spread, norm: bool, gate: Gate, head_dim: u32) -> Varia
     let workgroup = match spread {
         Spread::Alone => SOLO_WORKGROUP,
         Spread::Single => 64,
-        Spread::Fours | Spread::Halves => 32,
+        Spread::Fours | Spread::Halves | Spread::Tiles => 32,
     };
     let v = gate.flags(spread.flags(Variant::new(Kernel::HeadNorm).with("WG", workgroup)).flag("HEAD_NORM", norm));
     if spread == Spread::Alone { v.with("FOUR", 4).with("DIM", head_dim) } else { v }
@@ -397,8 +400,8 @@ pub fn swiglu(spread: Spread) -> Variant {
     spread.flags(Variant::new(Kernel::SwiGlu).with("WG", SWIGLU_WORKGROUP))
 }
 
-/// `norm/halve`: x, out (f16). Groups (⌈width / 256⌉, rows).
-pub fn halve() -> Variant {
+/// `norm/halve`: x, out (f16). Groups (⌈width / 256⌉, rows). `tiles`: as [`Spread::Tiles`].
+pub fn halve(tiles: bool) -> Variant {
     let features = Features { f16: true, ..Features::default() };
-    Variant::new(Kernel::Halve).with("WG", SWIGLU_WORKGROUP).features(features)
+    Variant::new(Kernel::Halve).with("WG", SWIGLU_WORKGROUP).flag("TILES", tiles).features(features)
 }

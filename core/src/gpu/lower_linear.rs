@@ -107,7 +107,7 @@ impl Lower<'_> {
         let asked = self.plan.kind == PlanKind::Decode && self.caps.half_products && self.caps.coop16;
         let wide = self.matrix(op.weight).is_ok_and(|m| m.dtype != DType::F32);
         let fits = |paired| decode_tile(self.rows(), op.out_dim as u32, paired, self.caps).is_some();
-        asked && !self.caps.software && fits(false) && fits(true) && wide && fours && op.in_dim.is_multiple_of(8)
+        asked && !self.caps.software && fits(false) && fits(true) && wide && fours && op.in_dim.is_multiple_of(16)
     }
 
     /// A product that is [`Lower::crowded`]. `next` is the op that follows.
@@ -115,7 +115,7 @@ impl Lower<'_> {
         let rows = self.rows();
         let mut source = self.source(op)?;
         if !source.half {
-            source = self.apart(source, false, true)?;
+            source = self.apart(source, false, Spread::Tiles)?;
         }
         let paired = self.pairs(op, next, matrix);
         // What the next product would round is rounded here.
@@ -125,10 +125,10 @@ impl Lower<'_> {
         }
         let product = Self::product(matrix, &source, target, false);
         for (mut params, buffers) in self.parts(matrix, &source, target, &product) {
-            if half {
-                params.output.out_stride *= 2;
-            }
             let outputs = if paired { params.output.out_dim / 2 } else { params.output.out_dim };
+            if half {
+                params.output.out_stride = outputs;
+            }
             let tile = decode_tile(rows, outputs, paired, self.caps);
             let tile = tile.ok_or_else(|| Error::Gpu("no tile for a decode's product".into()))?;
             let groups = [outputs.div_ceil(tile.outputs), rows.div_ceil(tile.rows), 1];
@@ -248,7 +248,7 @@ impl Lower<'_> {
             Input::SwiGlu(x) if self.fused.gated.is_some_and(|(gated, _)| gated == x.buf) => {
                 half = self.fused.gated.take().is_some_and(|(_, half)| half);
                 if half {
-                    params.x_stride *= 2;
+                    params.x_stride = in_dim;
                 }
                 Prologue::Plain
             }
@@ -267,30 +267,39 @@ impl Lower<'_> {
     fn plain(&mut self, op: &Linear, one: bool, half: bool) -> Result<Source> {
         let source = self.source(op)?;
         let half = half && source.aligned;
-        if source.prologue == Prologue::Plain && !half { Ok(source) } else { self.apart(source, one, half) }
-    }
-
-    fn apart(&mut self, s: Source, one: bool, half: bool) -> Result<Source> {
-        let p = s.params;
-        let spread = match (self.caps.software, s.aligned, half) {
+        if source.prologue == Prologue::Plain && !half {
+            return Ok(source);
+        }
+        let spread = match (self.caps.software, source.aligned, half) {
             (true, ..) => Spread::Alone,
             (_, _, true) => Spread::Halves,
             (_, true, _) => Spread::Fours,
             _ => Spread::Single,
         };
-        let mut out = self.pass("input", if half { p.in_dim / 2 } else { p.in_dim })?;
-        if half {
+        self.apart(source, one, spread)
+    }
+
+    fn apart(&mut self, s: Source, one: bool, spread: Spread) -> Result<Source> {
+        let p = s.params;
+        let tiles = spread == Spread::Tiles;
+        let half = tiles || spread == Spread::Halves;
+        // Whole tiles, whatever the rows: there are sixteen at least, so twice as many are enough.
+        let width = if tiles { p.in_dim } else { p.in_dim.div_ceil(if half { 2 } else { 1 }) };
+        let mut out = self.pass("input", width)?;
+        if tiles {
+            out.stride = p.in_dim;
+        } else if half {
             out.stride *= 2;
         }
         let alone = spread == Spread::Alone;
-        let across = if matches!(spread, Spread::Fours | Spread::Halves) { 4 } else { 1 } * SWIGLU_WORKGROUP;
+        let across = if matches!(spread, Spread::Fours | Spread::Halves | Spread::Tiles) { 4 } else { 1 } * SWIGLU_WORKGROUP;
         let rows = self.rows();
         match s.prologue {
             Prologue::Plain => {
                 let params =
                     HalveParams { width: p.in_dim, x_stride: p.x_stride, x_at: p.x_at, out_stride: out.stride };
                 let groups = [p.in_dim.div_ceil(across), rows, 1];
-                self.push_with(halve(), &params, vec![s.x, out.buffer], groups);
+                self.push_with(halve(tiles), &params, vec![s.x, out.buffer], groups);
             }
             // Made for one-pass products alone.
             Prologue::Scaled { .. } => return Err(Error::Gpu("scales of heads to make in a pass of their own".into())),

@@ -101,18 +101,27 @@ impl DecodeTile {
     const fn weight_rows(self) -> u32 {
         if self.paired { 2 * self.outputs } else { self.outputs }
     }
+    /// Whether the sums of all rows have room at the same time.
+    const fn once(self) -> bool {
+        self.bytes_with(self.rows / 16) <= 48 << 10
+    }
+    /// Bytes of workgroup memory with the sums of so many times sixteen rows.
+    const fn bytes_with(self, sixteens: u32) -> u32 {
+        let weights = 2 * self.weight_rows() * (self.slice + 8) + 64;
+        self.teams * (weights + 1024 * sixteens * (self.weight_rows() / 16))
+    }
     /// Threads a workgroup.
     pub const fn threads(self) -> u32 {
         32 * self.teams
     }
     /// Bytes of workgroup memory.
     pub const fn bytes(self) -> u32 {
-        self.teams * (2 * (self.rows + self.weight_rows()) * (self.slice + 8) + 128 + 1024)
+        self.bytes_with(if self.once() { self.rows / 16 } else { 1 })
     }
 }
 
-/// `linear/coop_decode`, a matrix of 16-bit elements, plain f16 input without tail: the buffers of [`super::gemv`].
-/// Groups (⌈outputs of all / tile.outputs⌉, ⌈rows / tile.rows⌉). `half`: `out` is f16; rows only.
+/// `linear/coop_decode`, a matrix of 16-bit elements, plain input in [`super::Spread::Tiles`]: the buffers of
+/// [`super::gemv`]. Groups (⌈outputs of all / tile.outputs⌉, ⌈rows / tile.rows⌉). `half`: so is `out`; rows only.
 pub fn decode_coop(product: &Product, tile: DecodeTile, rows: u32, half: bool) -> Variant {
     product
         .variant(Kernel::DecodeCoop)
@@ -126,7 +135,7 @@ pub fn decode_coop(product: &Product, tile: DecodeTile, rows: u32, half: bool) -
         .with("BK", tile.slice)
         .with("K16", tile.slice / 16)
         .with("DEPTH", tile.depth)
-        .with("PIECES", tile.rows * tile.slice / 256)
+        .flag("ONCE", tile.once())
         .with("EIGHTS", tile.weight_rows() * tile.slice / 256)
         .with("ROWS", rows)
 }

@@ -33,14 +33,15 @@ pub(super) fn list(all: &mut Vec<Shipped>) {
     }
     let needs = Needs { invocations: 1024, workgroup_bytes: 20 << 10, ..Needs::WEBGPU_DEFAULT };
     all.push(Shipped::base(draw(1024)).params::<DrawParams>().needs(needs));
-    add::<HalveParams>(all, halve());
+    add::<HalveParams>(all, halve(false));
+    add::<HalveParams>(all, halve(true));
     for element in Element::ALL {
         for texture in [false, true] {
             add::<EmbedParams>(all, embed(element, texture, false));
             add::<EmbedParams>(all, embed(element, texture, true));
         }
     }
-    for spread in [Spread::Alone, Spread::Single, Spread::Fours, Spread::Halves] {
+    for spread in [Spread::Alone, Spread::Single, Spread::Fours, Spread::Halves, Spread::Tiles] {
         add::<SwiGluParams>(all, swiglu(spread));
         for width in [48, 1003] {
             add::<RmsParams>(all, rms(spread, false, width));

@@ -11,7 +11,7 @@
 @group(0) @binding(auto) var<storage, read> table: array<vec4<u32>>;        // [rows] the row table
 #endif
 #ifdef OUT_HALF
-@group(0) @binding(auto) var<storage, read_write> out: array<f16>;          // [rows, out_stride]
+@group(0) @binding(auto) var<storage, read_write> out: array<f16>;          // [rows, out_stride] in tiles
 #else
 @group(0) @binding(auto) var<storage, read_write> out: array<f32>;          // [rows, out_stride], or heads
 #endif

@@ -1,7 +1,8 @@
 // Where a Linear's result goes. Flags: BIAS; ADD adds to what is there (the residual stream); OUT_HEAD writes the
 // logits in the heads of the rows' sessions, and nothing for rows without one; CONV_OUT, when every row is a session of
 // its own: columns that are channels of a convolution go through it and SiLU, and its tail advances. One thread has all
-// of a channel, so no other waits for it. OUT_HALF: `out` is f16.
+// of a channel, so no other waits for it. OUT_HALF: `out` is f16, in the tiles of
+// common/halves.
 
 #import common/activation
 
@@ -107,7 +108,8 @@ fn finish(row: u32, o: u32, sum: f32) {
     out[i] = before + value;
 #else
 #ifdef OUT_HALF
-    out[i] = f16(clamp(value, -65504.0, 65504.0));
+    let tile = row / 16u * (p.out_stride / 16u) + o / 16u;
+    out[tile * 256u + row % 16u * 16u + o % 16u] = f16(clamp(value, -65504.0, 65504.0));
 #else
     out[i] = value;
 #endif

@@ -1,4 +1,5 @@
-// out = x rounded to f16, four elements an invocation. Every place and stride is a multiple of 4.
+// out = x rounded to f16, four elements an invocation. Every place and stride is a multiple of 4. With TILES in
+// tiles.
 // Grid: x covers the columns in steps of 4 · WG, y the rows.
 
 #import common/halves
@@ -19,6 +20,6 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     let column = 4u * id.x;
     if column < params.width {
         let at = id.y * params.x_stride + params.x_at + column;
-        out[(id.y * params.out_stride + column) / 4u] = half4(x[at / 4u]);
+        out[place4(id.y, id.x, params.out_stride / 4u)] = half4(x[at / 4u]);
     }
 }

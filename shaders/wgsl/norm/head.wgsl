@@ -1,7 +1,7 @@
 // Per head: out = x / sqrt(mean x² + eps) ⊙ norm (with HEAD_NORM), times the activated gate (with GATED: GATE_SILU or
 // sigmoid). One workgroup a row and head; with SOLO one invocation, and no barrier.
 // WIDE (without SOLO): every place, stride and head is a multiple of 4. HALF (with WIDE): the result is rounded to
-// f16.
+// f16, with TILES in tiles.
 //
 // Consts: WG; with SOLO also FOUR, elements a round of the loops, and DIM, the same as `head_dim`: see norm/rms.
 
@@ -57,7 +57,7 @@ fn write(row: u32, column: u32, i: u32, scale: f32) {
 #endif
 #endif
 #ifdef HALF
-    out[row * params.out_stride / 4u + column] = half4(v);
+    out[place4(row, column, params.out_stride / 4u)] = half4(v);
 #else
     out[row * params.out_stride / 4u + column] = v;
 #endif

@@ -1,5 +1,6 @@
 // out[r] = x[r] / sqrt(mean x² + eps) ⊙ norm. One workgroup a row; with SOLO, one invocation a row and no barrier.
-// WIDE (without SOLO): every place and stride is a multiple of 4. HALF (with WIDE): the result is rounded to f16.
+// WIDE (without SOLO): every place and stride is a multiple of 4. HALF (with WIDE): the result is rounded to f16,
+// with TILES in tiles.
 //
 // Consts: WG; with SOLO also EIGHT, elements a round of the loops, and WIDTH, the same as `width`: where a loop ends at a
 // uniform, lavapipe may put the number into the text and compile that anew for every dispatch, in 1 to 16 ms.
@@ -74,11 +75,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_id) lid
     workgroupBarrier();
     let scale = inverseSqrt(partial[0] / f32(params.width) + params.eps);
 #ifdef WIDE
+#ifndef HALF
     let to = out_row * params.out_stride / 4u;
+#endif
     for (var i = lid.x; i < count; i += WG) {
         let v = x[base + i] * scale * norm[i];
 #ifdef HALF
-        out[to + i] = half4(v);
+        out[place4(out_row, i, params.out_stride / 4u)] = half4(v);
 #else
         out[to + i] = v;
 #endif

@@ -1,5 +1,6 @@
 // out = silu(x at x_at) ⊙ (x at up_at). Grid: x covers the columns, with WIDE four at a time, y the rows.
-// WIDE: every place and stride is a multiple of 4. HALF (with WIDE): the result is rounded to f16.
+// WIDE: every place and stride is a multiple of 4. HALF (with WIDE): the result is rounded to f16, with
+// TILES in tiles.
 
 #import common/activation
 #ifdef HALF
@@ -34,11 +35,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if column < params.width {
         let base = id.y * params.x_stride + column;
         let v = silu4(x[(base + params.x_at) / 4u]) * x[(base + params.up_at) / 4u];
-        let to = (id.y * params.out_stride + column) / 4u;
-#ifdef HALF
-        out[to] = half4(v);
+    #ifdef HALF
+        out[place4(id.y, id.x, params.out_stride / 4u)] = half4(v);
 #else
-        out[to] = v;
+        out[(id.y * params.out_stride + column) / 4u] = v;
 #endif
     }
 #else

@@ -257,7 +257,7 @@ fn many_rows_of_a_decode_with_halves() {
         return;
     }
     for (dtype, in_dim, middle, rows) in
-        [(DType::Bf16, 40, 40, 16), (DType::F16, 264, 24, 23), (DType::Bf16, 48, 2056, 16)]
+        [(DType::Bf16, 48, 48, 16), (DType::F16, 272, 32, 23), (DType::Bf16, 48, 2064, 16)]
     {
         let mut random = Random::new(rows as u64);
         let x = random.normals(rows * in_dim);

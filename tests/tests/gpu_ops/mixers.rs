@@ -28,7 +28,7 @@ struct Chain {
     words: usize,
 }
 
-const HIDDEN: usize = 40;
+const HIDDEN: usize = 48;
 const OUT: usize = 24;
 const X: BufId = BufId(0);
 const PROJECTION: BufId = BufId(1);
