@@ -42,11 +42,12 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    /// Runs `work` unmeasured, once or for as long as warming up takes, then up to `runs` times; each call returns the
-    /// seconds that count.
+    /// Runs `work` unmeasured, once and then for as long as warming up takes, then up to `runs` times; each call returns
+    /// the seconds that count.
     pub(crate) fn measure(&self, mut work: impl FnMut() -> Result<f64>) -> Result<Times> {
-        let start = Instant::now();
+        // The first run compiles kernels meanwhile, as long as that takes: it warms nothing.
         work()?;
+        let start = Instant::now();
         while start.elapsed() < self.warm {
             work()?;
         }
