@@ -292,7 +292,8 @@ impl Lower<'_> {
             out.stride *= 2;
         }
         let alone = spread == Spread::Alone;
-        let across = if matches!(spread, Spread::Fours | Spread::Halves | Spread::Tiles) { 4 } else { 1 } * SWIGLU_WORKGROUP;
+        let across =
+            if matches!(spread, Spread::Fours | Spread::Halves | Spread::Tiles) { 4 } else { 1 } * SWIGLU_WORKGROUP;
         let rows = self.rows();
         match s.prologue {
             Prologue::Plain => {
