@@ -1,6 +1,7 @@
 // What the parts of the page share.
 
-import { $, kept } from "./dom.js";
+import { $, able, kept } from "./dom.js";
+import { keepStory } from "./keeping.js";
 import { knobs } from "./knobs.js";
 import { Memory } from "./memory.js";
 import * as messages from "./messages.js";
@@ -8,6 +9,8 @@ import { Places } from "./places.js";
 import { Story } from "./story.js";
 
 export const query = new URLSearchParams(location.search);
+/** The device that the address names. */
+export const asked = query.get("device") || "auto";
 export const DEMO = "models/stories-17m/files.json";
 export const OPENINGS = [
   "Once upon a time",
@@ -30,24 +33,24 @@ export const app = {
   busy: false,
   /** The state before the last part was written: `{length, bytes, prompt}`. */
   before: undefined,
-  /** What was loaded, or is to be. */
-  source: query.get("model") ?? DEMO,
-  device: query.get("device") ?? "auto",
+  /** Where the model is from, and the device that was asked for. */
+  source: query.get("model") || DEMO,
+  device: ["auto", "gpu", "cpu"].includes(asked) ? asked : "auto",
 };
 
 /** Makes the buttons say what can be done now. */
 export function update() {
   const [writing, some] = [Boolean(app.run), story.length > 0];
   const busy = writing || app.busy;
-  const go = $("go");
-  go.disabled = !app.session || (app.busy && !writing);
-  go.textContent = writing ? "Stop" : !some ? "Tell the story" : $("prompt").value.trim() ? "Add and go on" : "Go on";
-  $("again").disabled = busy || !app.before;
-  $("copy").disabled = !some;
-  $("fresh").disabled = busy || !some;
-  $("save").disabled = busy || !some;
-  $("open").disabled = busy || !app.session;
-  $("prompt").placeholder = some ? "Your words, or just go on" : OPENINGS[0];
+  $("go").textContent = writing ? "Stop" : !some ? "Tell the story" : $("prompt").value.trim() ? "Add and go on" : "Go on";
+  able("go", Boolean(app.session) && (writing || !app.busy));
+  able("again", !busy && Boolean(app.before));
+  able("copy", some);
+  for (const id of ["fresh", "save", "rewind", "bookmark"]) able(id, !busy && some);
+  able("open", !busy && Boolean(app.session));
+  const words = app.session?.info.hasTokenizer !== false;
+  $("openings").hidden = !words;
+  $("prompt").placeholder = some ? `Your ${words ? "words" : "tokens"}, or just go on` : words ? OPENINGS[0] : "1 2 3";
   story.busy(writing);
 }
 
@@ -74,8 +77,21 @@ export async function guarded(work) {
   refresh();
 }
 
+const waiting = [];
+
+/** Stops what is being written, and waits until nothing uses the session. */
+export async function idle() {
+  while (app.run || app.busy) {
+    app.run?.stop();
+    await new Promise((done) => waiting.push(done));
+  }
+}
+
+/** How things are once nothing uses the session. */
 export function refresh() {
+  for (const done of waiting.splice(0)) done();
   update();
+  keepStory();
   memory.grow(story.length);
   memory.look();
   memory.follow();

@@ -47,6 +47,24 @@ export function say(text) {
   $("status").textContent = text;
 }
 
+/** A button that can do nothing now keeps the keyboard's focus; a press of it goes nowhere. */
+export function able(id, on) {
+  $(id).setAttribute("aria-disabled", !on);
+}
+addEventListener("click", (event) => {
+  if (!event.target.closest?.('[aria-disabled="true"]')) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+}, true);
+
+/** Whether there is a pointer that hovers: on touch screens a focused box for words brings a keyboard up. */
+export const hovers = () => matchMedia("(hover: hover)").matches;
+
+/** Where the focus goes when what had it is gone. */
+export function home() {
+  $(hovers() ? "prompt" : "go").focus({ preventScroll: true });
+}
+
 /** Settings that outlive the visit; a browser that keeps nothing is fine too. */
 export const kept = {
   get(name) {

@@ -1,8 +1,9 @@
 // Files: saved stories, and models from folders that are opened or dropped.
 
-import { $, make } from "./dom.js";
-import { app, guarded, label, story } from "./app.js";
-import { start } from "./loading.js";
+import { $, make, number, say } from "./dom.js";
+import { app, failed, guarded, idle, label, story } from "./app.js";
+import { loaded, start } from "./loading.js";
+import * as messages from "./messages.js";
 import { keepPlace } from "./writing.js";
 
 $("save").onclick = () => guarded(async () => {
@@ -17,17 +18,24 @@ $("open-file").onchange = ({ target }) => {
   target.value = "";
   if (file) openStory(file);
 };
-const openStory = (file) => guarded(async () => {
-  // Dropped where there is no model yet, or while it writes.
-  if (!app.session || app.run) return;
-  if (story.length > 0) await keepPlace(story.length);
-  const tokens = await app.session.restore(file);
-  const texts = app.session.info.hasTokenizer ? await app.session.pieces(tokens) : [];
-  story.clear();
-  app.before = undefined;
-  $("welcome").hidden = true;
-  story.add(tokens, label(tokens, texts), { yours: true });
-});
+async function openStory(file) {
+  // It may be dropped while a model is loading, or while a story is being written: that one ends here, and is kept.
+  await loaded();
+  await idle();
+  if (!app.session) return messages.show(messages.NO_MODEL);
+  messages.hide();
+  await guarded(async () => {
+    if (story.length > 0) await keepPlace(story.length);
+    const tokens = await app.session.restore(file);
+    const texts = app.session.info.hasTokenizer ? await app.session.pieces(tokens) : [];
+    story.clear();
+    app.before = undefined;
+    $("welcome").hidden = true;
+    story.add(tokens, label(tokens, texts), { yours: true });
+    story.focusEnd();
+    say(`The story is open: ${number(tokens.length)} tokens.`);
+  });
+}
 $("folder").onclick = () => $("folder-files").click();
 $("folder-files").onchange = ({ target }) => {
   const files = [...target.files];
@@ -53,9 +61,13 @@ addEventListener("drop", async (event) => {
   $("drop").hidden = true;
   // Folders must be asked for at once: a moment later the event holds nothing any more.
   const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.() ?? item.getAsFile?.()).filter(Boolean);
-  const files = (await Promise.all(entries.map(filesOf))).flat();
-  if (files.length === 1 && !/\.(json|safetensors)$/.test(files[0].name)) openStory(files[0].data);
-  else if (files.length > 0) start(files, app.device);
+  try {
+    const files = (await Promise.all(entries.map(filesOf))).flat();
+    if (entries.length === 1 && files[0]?.name.split("/").length <= 2 && !/\.(json|safetensors)$/.test(files[0].name)) openStory(files[0].data);
+    else if (entries.length > 0) start(files, app.device);
+  } catch (error) {
+    failed(error);
+  }
 });
 
 /** The files of what was dropped, `{name, data}` with paths for names. */

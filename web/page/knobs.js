@@ -1,7 +1,8 @@
 // How words are chosen: the controls and their values.
 
-import { $, kept, make } from "./dom.js";
+import { $, kept, make, number } from "./dom.js";
 
+const MOST_SEED = 2 ** 32 - 1;
 const KNOBS = [
   {
     name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05, value: 0.6,
@@ -39,28 +40,51 @@ export function knobs() {
         make("span", { className: "small", id: `hint-${name}`, textContent: hint })),
     );
   }
-  const seed = make("input", { type: "number", id: "knob-seed", min: 0, max: 4294967295, step: 1, value: newSeed() });
+  const seed = make("input", { type: "number", id: "knob-seed", min: 0, max: MOST_SEED, step: 1, value: newSeed() });
+  seed.setAttribute("aria-describedby", "seed-text");
   const fixed = make("input", { type: "checkbox", id: "knob-fixed" });
+  const word = make("span", { className: "small wrong", id: "seed-text", role: "status" });
   $("knobs").append(
     make("div", { className: "knob" },
-      make("label", { htmlFor: seed.id, textContent: "Seed" }), seed,
+      make("label", { htmlFor: seed.id, textContent: "Seed" }), seed, word,
       make("label", { className: "small check" }, fixed, "Keep it: the same words give the same story")),
   );
+  const possible = () => Math.min(MOST_SEED, Math.max(0, Math.round(Number(seed.value) || 0)));
+  // Who types a seed means it. One that is not possible is made so where everybody sees it.
+  seed.oninput = () => {
+    fixed.checked = seed.value !== "";
+    const right = seed.value !== "" && Number(seed.value) === possible();
+    seed.setAttribute("aria-invalid", !right);
+    word.textContent = right ? "" : `A whole number from 0 to ${number(MOST_SEED)}.`;
+  };
+  seed.onchange = () => {
+    const typed = seed.validity.badInput ? "that" : seed.value;
+    seed.value = seed.value === "" ? newSeed() : possible();
+    seed.setAttribute("aria-invalid", false);
+    if (typed === "") word.textContent = "A new one for each part.";
+    else if (typed !== seed.value) {
+      word.textContent = `A seed is a whole number from 0 to ${number(MOST_SEED)}: ${typed} became ${seed.value}.`;
+    }
+  };
   const read = () => ({
     ...Object.fromEntries([...inputs].map(([name, input]) => [name, Number(input.value)])),
-    seed: Math.max(0, Math.floor(Number(seed.value) || 0)),
+    seed: possible(),
   });
   return {
     read,
-    /** The seed for the next part. */
-    next() {
-      if (!fixed.checked) seed.value = newSeed();
+    /** For the next part: with a new seed, unless it is to be kept; `other`: with a new one in any case. */
+    next(other = false) {
+      if (other || !fixed.checked) {
+        seed.value = newSeed();
+        word.textContent = "";
+      }
       return read();
     },
     set(name, value) {
       if (name === "seed") {
         seed.value = value;
-        fixed.checked = true;
+        seed.oninput();
+        seed.onchange();
         return;
       }
       inputs.get(name).value = value;

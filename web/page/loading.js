@@ -1,9 +1,11 @@
 // Loading a model: progress, what went wrong, what is kept.
 
 import { load, storage } from "./js/index.js";
-import { $, bytes, inWords, make, say } from "./dom.js";
+import { $, bytes, home, hovers, inWords, make, say } from "./dom.js";
 import * as messages from "./messages.js";
-import { DEMO, app, failed, memory, places, remedies, story, update } from "./app.js";
+import { DEMO, app, idle, memory, places, refresh, remedies, story, update } from "./app.js";
+import { keepAnother, recallStories } from "./keeping.js";
+import { pickUp } from "./writing.js";
 
 const STAGES = {
   downloading: "Fetching the model",
@@ -13,58 +15,126 @@ const STAGES = {
   compiling: "Preparing the graphics processor",
 };
 
-export async function start(source, device) {
-  Object.assign(app, { source, device });
+/** The load under way, `{source, device, abort, done}`. */
+let wanted;
+
+/** Waits for the load under way, if any. */
+export const loaded = () => wanted?.done;
+
+/**
+ * Loads a model. The one that is here stays, with its story, until the other is ready; `alone`: it goes first, so that
+ * the other has its memory.
+ */
+export function start(source, device, { alone = false } = {}) {
+  // The one that was asked for last counts.
+  wanted?.abort.abort();
+  const mine = (wanted = { source, device, abort: new AbortController() });
+  mine.done = loading(mine, alone);
+  return mine.done;
+}
+
+async function loading(mine, alone) {
+  const { source, device, abort } = mine;
   messages.hide();
-  const abort = new AbortController();
-  $("loading").hidden = false;
-  $("welcome").hidden = true;
-  $("go").disabled = true;
   $("bar").removeAttribute("value");
   $("loading-text").textContent = "Starting";
   const late = setTimeout(() => ($("cancel").hidden = false), 1500);
   $("cancel").onclick = () => abort.abort(new DOMException("Loading was cancelled.", "AbortError"));
+  let session;
   try {
-    app.run?.stop();
-    const old = app.session;
-    app.session = undefined;
-    await memory.detach();
-    await old?.dispose();
-    reset();
-    app.session = await load(source, { device, signal: abort.signal, onProgress: showProgress });
-    app.session.onDevice(deviceChanged);
-    showModel();
-    await memory.attach(app.session);
-    memory.grow(0);
-    $("welcome").hidden = false;
-    if (matchMedia("(hover: hover)").matches) $("prompt").focus({ preventScroll: true });
+    if (alone) await putAway();
+    $("loading").classList.toggle("aside", Boolean(app.session));
+    $("loading").hidden = false;
+    $("welcome").hidden ||= !app.session;
+    session = await load(source, { device, signal: abort.signal, onProgress: (p) => wanted === mine && showProgress(p) });
+    await idle();
+    abort.signal.throwIfAborted();
+    await take(session, mine);
     say("The storyteller is ready.");
     requestPersistence();
   } catch (error) {
-    if (error.name === "AbortError") messages.show({ title: "Loading was cancelled.", actions: { "Load it": retry } });
-    else failed(error);
+    if (session && session !== app.session) session.dispose().catch(() => {});
+    if (wanted === mine) {
+      if (error.name === "AbortError") messages.show(messages.cancelled(retry(mine), Boolean(app.session)));
+      else messages.showError(error, help(error, mine), Boolean(app.session));
+    }
   } finally {
     clearTimeout(late);
-    $("cancel").hidden = true;
-    $("loading").hidden = true;
+    if (wanted === mine) {
+      wanted = undefined;
+      const focused = $("loading").contains(document.activeElement);
+      $("cancel").hidden = true;
+      $("loading").hidden = true;
+      if (focused) messages.focus();
+    }
     update();
     showStored();
   }
 }
 
-const retry = () => start(app.source, app.device);
-
-remedies.of = (error) => {
-  const actions = {};
-  if (messages.cpuMayHelp(error) && app.device !== "cpu") {
-    actions["Use the processor"] = () => start(app.source, "cpu");
+/** Puts a session that is ready in place of the one before. The same model goes on with the same story. */
+async function take(session, { source, device }) {
+  const old = app.session;
+  const same = old?.info.fingerprint === session.info.fingerprint;
+  app.busy = true;
+  update();
+  try {
+    if (same && story.length > 0) {
+      const state = await old.save().catch(() => undefined);
+      await (state ? session.restore(state) : session.feed(story.ids));
+    }
+    await memory.attach(session);
+    Object.assign(app, { session, source, device });
+    if (!same) reset();
+  } finally {
+    app.busy = false;
   }
-  if (!app.session) actions["Try again"] = retry;
-  if (!app.session && app.source !== DEMO) actions["Load the demo model"] = () => start(DEMO, app.device);
-  return actions;
-};
+  old?.dispose().catch(() => {});
+  session.onDevice((event) => app.session === session && deviceChanged(event));
+  showModel();
+  refresh();
+  if (same) return;
+  recallStories(pickUp);
+  if (hovers() && document.activeElement === document.body) home();
+}
 
-function showProgress({ stage, done, total, bytesPerSecond }) {
+/** Gives up the model that is here; its story is kept for the next time. */
+async function putAway() {
+  await idle();
+  const old = app.session;
+  app.session = undefined;
+  await memory.detach();
+  await old?.dispose();
+  reset();
+  $("welcome").hidden = true;
+  update();
+}
+
+const retry = ({ source, device }) => () => start(source, device);
+
+/** What helps against an error, of loading where `failed` is what was to be loaded. */
+function help(error, failed) {
+  const { source, device } = failed ?? app;
+  const actions = {};
+  if (messages.cpuMayHelp(error) && device !== "cpu") actions["Use the processor"] = () => start(source, "cpu");
+  // The same files fail in the same way; what comes over a network, or when there is more memory, may not.
+  if (failed && typeof source !== "string" && !messages.cpuMayHelp(error)) {
+    actions["Choose a folder"] = () => $("folder").click();
+  } else if (failed) actions["Try again"] = retry(failed);
+  if (failed && app.session && error?.code === "out-of-memory") {
+    actions["Close this model first"] = () => start(source, device, { alone: true });
+  }
+  if (!app.session && source !== DEMO) actions["Load the demo model"] = () => start(DEMO, device);
+  return actions;
+}
+remedies.of = (error) => help(error);
+
+let stage;
+function showProgress(progress) {
+  const { done, total, bytesPerSecond } = progress;
+  // Numbers that change all the time are nothing to listen to.
+  if (progress.stage !== stage) say(STAGES[progress.stage]);
+  ({ stage } = progress);
   const bar = $("bar");
   bar.max = Math.max(total, 1);
   if (stage === "compiling") {
@@ -82,18 +152,14 @@ function showModel() {
   const where = info.engine === "gpu" ? "graphics processor" : "processor";
   $("device").textContent = `${inWords(info.parameters)} parameters on this ${where}`;
   $("device").title = info.device;
-  if (info.engine === "cpu" && info.note) messages.show({ ...messages.onProcessor(info.note), detail: info.note });
-  if (!info.hasTokenizer) {
-    messages.show({
-      title: "This model has no tokenizer.",
-      text: "Without tokenizer.json there are no words: type token ids with spaces between them, and it answers with ids.",
-    });
-  }
+  $("size").textContent = inWords(info.parameters);
+  if (info.engine === "cpu" && info.note) messages.show(messages.onProcessor(info.note, retry(app)));
+  if (!info.hasTokenizer) messages.show(messages.NO_TOKENIZER);
 }
 
 function deviceChanged({ type }) {
   if (type === "lost") {
-    messages.show({ title: "The graphics processor went away.", text: "Opening it again; the story goes on from its last word." });
+    messages.show(messages.LOST);
     return;
   }
   messages.hide();
@@ -118,7 +184,7 @@ async function showStored() {
   const name = (url) => decodeURIComponent(new URL(url).pathname.split("/").filter(Boolean).at(-1) ?? url);
   $("stored").replaceChildren();
   if (list.length === 0) return;
-  $("stored").append("Kept in this browser's storage:", make("ul", {}, ...list.map((m) =>
+  $("stored").append("Kept in this browser's storage:", make("ul", {}, ...list.map((m, i) =>
     make("li", {}, `${m.url ? name(m.url) : m.key}, ${bytes(m.bytes)} `, make("button", {
       type: "button",
       className: "quiet",
@@ -126,15 +192,21 @@ async function showStored() {
       "aria-label": `Remove ${m.url ? name(m.url) : m.key} from this browser's storage`,
       onclick: async () => {
         await storage.remove(m.key);
-        showStored();
+        await showStored();
+        // The keyboard's focus goes to the next one.
+        const left = [...$("stored").querySelectorAll("button")];
+        (left[i] ?? left.at(-1) ?? $("files").querySelector("summary")).focus();
       },
     })))));
 }
 
 function reset() {
+  keepAnother();
   story.clear();
   places.clear();
   app.before = undefined;
   $("story").hidden = true;
+  $("resume").hidden = true;
+  $("welcome").hidden = false;
   $("speed").textContent = "";
 }

@@ -28,14 +28,18 @@ export class Memory {
 
   /** Shows another model's session. */
   async attach(session) {
+    // Now, while the session is idle: once it writes, a fork would wait for the end. If there is no room for one, the
+    // model before stays.
+    const eye = await session.fork();
+    await eye.reset();
+    await this.detach();
+    this.#eye = eye;
+    this.#eyeAt = [];
     this.#session = session;
     this.chosen = null;
     $("back").hidden = true;
     $("heads").hidden = false;
     this.#buildHeads();
-    // Now, while the session is idle: once it writes, a fork would wait for the end.
-    this.#eye = await session.fork();
-    this.#eyeAt = [];
     await this.recovered(session);
   }
 
@@ -54,9 +58,9 @@ export class Memory {
 
   /** Before the model goes. */
   async detach() {
-    this.#session = undefined;
-    await this.#eye?.dispose().catch(() => {});
-    this.#eye = undefined;
+    const eye = this.#eye;
+    this.#session = this.#eye = undefined;
+    await eye?.dispose().catch(() => {});
   }
 
   #buildHeads() {
@@ -73,24 +77,31 @@ export class Memory {
     }
     grid.replaceChildren(...buttons);
     // One stop for the Tab key; arrows move inside.
-    buttons.forEach((b, i) => (b.tabIndex = i === 0 ? 0 : -1));
+    buttons.forEach((b, i) => {
+      b.tabIndex = i === 0 ? 0 : -1;
+      b.onfocus = () => buttons.forEach((other) => (other.tabIndex = other === b ? 0 : -1));
+    });
     grid.onkeydown = (event) => {
-      const at = buttons.indexOf(document.activeElement);
+      const at = buttons.indexOf(event.target);
       const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -layers, ArrowDown: layers }[event.key];
       const to = buttons[at + step];
       if (at < 0 || !to) return;
-      buttons[at].tabIndex = -1;
-      to.tabIndex = 0;
       to.focus();
       event.preventDefault();
     };
   }
 
+  #headOf({ layer, head }) {
+    return $("heads").children[head * this.#session.grid.layers + layer];
+  }
+
   choose(place) {
+    const [before, focused] = [this.chosen, document.activeElement === $("back")];
     this.chosen = place;
     $("back").hidden = !place;
     $("heads").hidden = Boolean(place);
     if (place) $("back").focus();
+    else if (focused) this.#headOf(before).focus();
     this.#paintText();
     return this.look();
   }
@@ -139,12 +150,13 @@ export class Memory {
   }
 
   async #read() {
-    const story = this.#story;
+    const [story, eye] = [this.#story, this.#eye];
+    if (!eye) return;
     const todo = story.tokens.slice();
     let same = 0;
     while (same < this.#eyeAt.length && todo[same]?.id === this.#eyeAt[same]) same++;
     if (same < this.#eyeAt.length) {
-      await this.#eye.reset();
+      await eye.reset();
       this.#eyeAt = [];
     }
     const { layers, heads } = this.#session.grid;
@@ -152,7 +164,9 @@ export class Memory {
     const from = this.#eyeAt.length;
     const ids = todo.slice(from).map((t) => t.id);
     if (ids.length > 0) {
-      const gates = await this.#eye.gates(ids);
+      const gates = await eye.gates(ids);
+      // Another model came meanwhile.
+      if (eye !== this.#eye) return;
       ids.forEach((_, i) => (todo[from + i].gates = gates.subarray(i * piece, (i + 1) * piece)));
       this.#eyeAt.push(...ids);
     }

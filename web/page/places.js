@@ -1,20 +1,42 @@
-// Bookmarks: places in this story and in others that branched from it.
+// Bookmarks: places in this story and in others that branched from it, and the stories of earlier visits.
 
-import { $, make, number } from "./dom.js";
+import { $, home, make, number } from "./dom.js";
+import { library, newId, plain } from "./library.js";
+
+const same = (a, b) => a.length === b.length && a.every((t, i) => t.id === b[i].id);
 
 export class Places {
-  /** `{tokens, bytes}`: what stood there, and the saved session if it was kept. */
+  /** `{id, tokens, bytes}`: what stood there, and the saved session if it was kept. */
   list = [];
   onGo = () => {};
   #story;
+  /** The list as it was shown last. */
+  #shown = [];
 
   constructor(story) {
     this.#story = story;
   }
 
-  add(place) {
-    const same = (p) => p.tokens.length === place.tokens.length && p.tokens.every((t, i) => t.id === place.tokens[i].id);
-    this.list = [place, ...this.list.filter((p) => !same(p))];
+  /** Of the model with this fingerprint. */
+  add(place, model) {
+    place.id = newId();
+    this.list.filter((p) => same(p.tokens, place.tokens)).forEach((p) => this.remove(p));
+    this.list = [place, ...this.list];
+    library.put({ id: place.id, model, open: false, tokens: plain(place.tokens) });
+    this.show();
+  }
+
+  remove(place) {
+    this.list = this.list.filter((p) => p !== place);
+    library.remove(place.id);
+  }
+
+  /** Adds the stories of earlier visits, those of the same text once. */
+  recall(records) {
+    for (const place of records) {
+      const known = this.list.find((p) => same(p.tokens, place.tokens));
+      if (!known) this.list = [...this.list, place];
+    }
     this.show();
   }
 
@@ -33,6 +55,12 @@ export class Places {
   }
 
   show() {
+    // The keyboard's focus stays in its row and column; where the row is gone, in the next one.
+    const focused = document.activeElement;
+    const row = [...$("bookmarks").children].indexOf(focused.parentElement);
+    const column = [...focused.parentElement?.children ?? []].indexOf(focused);
+    const place = this.#shown[row];
+    this.#shown = this.list;
     $("places").hidden = this.list.length === 0;
     $("bookmarks").replaceChildren(...this.list.map((place) => {
       const text = place.tokens.map((t) => t.text).join("").replace(/\s+/g, " ").trim();
@@ -46,11 +74,17 @@ export class Places {
           textContent: "×",
           "aria-label": `Remove the bookmark ${end}`,
           onclick: () => {
-            this.list = this.list.filter((p) => p !== place);
+            this.remove(place);
             this.show();
           },
         }));
     }));
+    if (row >= 0) {
+      const at = this.list.indexOf(place);
+      const next = $("bookmarks").children[at < 0 ? Math.min(row, this.list.length - 1) : at];
+      if (next) next.children[column].focus({ preventScroll: true });
+      else home();
+    }
     const here = this.#story.ids;
     const inside = this.list.filter(({ tokens }) => tokens.length <= here.length && tokens.every((t, i) => t.id === here[i]));
     this.#story.mark(inside.map((p) => p.tokens.length));

@@ -114,6 +114,13 @@ export class Story {
     event.preventDefault();
   }
 
+  /** Puts the reader, and the keyboard's focus, at the end. */
+  focusEnd() {
+    this.#view.focus({ preventScroll: true });
+    this.#toEnd();
+    if (this.#end() < 0) this.tokens.at(-1)?.element.scrollIntoView({ block: "center" });
+  }
+
   /** Where the text ends in the window. */
   #end() {
     return this.tokens.at(-1)?.element.getBoundingClientRect().bottom ?? 0;

@@ -1,6 +1,7 @@
 // Writing: the reader's words, the model's, and going back.
 
-import { $, make, number, say } from "./dom.js";
+import { $, home, make, number, say } from "./dom.js";
+import { keepGrowing, keepStory } from "./keeping.js";
 import * as messages from "./messages.js";
 import { OPENINGS, app, failed, guarded, label, memory, places, refresh, settings, story, update } from "./app.js";
 
@@ -9,14 +10,16 @@ export async function write(prompt, options = settings.next()) {
   if (app.run || app.busy || !app.session) return;
   messages.hide();
   closePlace();
+  const focused = $("welcome").contains(document.activeElement);
   $("welcome").hidden = true;
+  if (focused) home();
   // The button says what can be done from here on, before anything has to wait.
   app.run = { stop: () => (app.run.stopped = true) };
   update();
   try {
     app.before = { length: story.length, bytes: story.length > 0 ? await app.session.save() : undefined, prompt };
     if (prompt) {
-      const words = app.session.info.hasTokenizer ? prompt : prompt.trim().split(/\s+/).map(Number);
+      const words = app.session.info.hasTokenizer ? prompt : numbers(prompt);
       const { tokens, texts } = await app.session.feed(words);
       story.add(tokens, label(tokens, texts), { yours: true });
       update();
@@ -29,6 +32,16 @@ export async function write(prompt, options = settings.next()) {
     app.run = undefined;
     refresh();
   }
+}
+
+/** Token ids that were typed, for a model without words. */
+function numbers(prompt) {
+  const { vocab } = app.session.info;
+  return prompt.trim().split(/[\s,]+/).map((word) => {
+    const id = Number(word);
+    if (Number.isInteger(id) && id >= 0 && id < vocab) return id;
+    throw Object.assign(new Error(`your words: expected token ids from 0 to ${vocab - 1}, got ${word}`), { code: "argument" });
+  });
 }
 
 async function generate(options) {
@@ -44,6 +57,7 @@ async function generate(options) {
       showSpeed(count, now - started);
       memory.grow(story.length);
       memory.follow();
+      keepGrowing();
     }
   }
   const { finish, tail } = await app.run.done;
@@ -61,20 +75,25 @@ function showSpeed(count, milliseconds) {
 async function rewind(length, tokens = story.ids) {
   const target = tokens.slice(0, length);
   const state = places.nearest(target, app.before && { ...app.before, tokens: story.ids.slice(0, app.before.length) });
-  if (state) await app.session.restore(state.bytes);
-  else await app.session.reset();
-  const rest = target.slice(state?.length ?? 0);
+  // A state that cannot be used follows from its tokens again.
+  const fits = state && await app.session.restore(state.bytes).catch(() => false);
+  if (!fits) await app.session.reset();
+  const rest = target.slice(fits ? state.length : 0);
   if (rest.length > 0) await app.session.feed(rest);
 }
 
 async function again() {
   if (app.run || !app.before) return;
   const { length, prompt } = app.before;
+  const before = story.ids;
   await guarded(async () => {
     await rewind(length);
     story.cut(length);
   });
-  await write(prompt);
+  // The same seed would give the same words.
+  await write(prompt, settings.next(true));
+  const now = story.ids;
+  if (now.length === before.length && now.every((id, i) => id === before[i])) messages.show(messages.SAME_AGAIN);
 }
 
 $("composer").onsubmit = (event) => {
@@ -85,7 +104,9 @@ $("composer").onsubmit = (event) => {
   }
   if (app.busy || !app.session) return;
   const box = $("prompt");
-  const prompt = box.value || (story.length === 0 ? box.placeholder : "");
+  // Spaces alone are no words.
+  const typed = box.value.trim() ? box.value : "";
+  const prompt = typed || (story.length === 0 ? box.placeholder : "");
   box.value = "";
   write(prompt);
 };
@@ -108,7 +129,7 @@ $("copy").onclick = async () => {
   }
 };
 $("fresh").onclick = () => guarded(async () => {
-  if (app.before || story.length > 0) await keepPlace(story.length);
+  if (story.length > 0) await keepPlace(story.length);
   await app.session.reset();
   story.clear();
   app.before = undefined;
@@ -136,22 +157,30 @@ story.onPlace = (index) => {
   // Below the word, or above it where the composer would cover it.
   const below = rect.bottom + 6 + box.offsetHeight <= $("composer").getBoundingClientRect().top;
   box.style.top = `${scrollY + (below ? rect.bottom + 6 : rect.top - 6 - box.offsetHeight)}px`;
-  for (const id of ["rewind", "bookmark"]) $(id).disabled = Boolean(app.run);
+  update();
   $("rewind").focus({ preventScroll: true });
 };
 
-function closePlace() {
+/** Closes what can be done at a word; the focus is at `focused`, or on its way there. */
+function closePlace(focused = document.activeElement) {
   if ($("place").hidden) return;
-  const inside = $("place").contains(document.activeElement);
+  const inside = $("place").contains(focused);
   $("place").hidden = true;
-  story.point(-1);
+  // The arrow keys go on from the word; who leaves the story leaves the word.
   if (inside) $("story").focus({ preventScroll: true });
+  else if (focused !== $("story")) story.point(-1);
 }
+$("story").onblur = () => {
+  if ($("place").hidden) story.point(-1);
+};
+$("place").addEventListener("focusout", ({ relatedTarget }) => {
+  if (relatedTarget && !$("place").contains(relatedTarget)) closePlace(relatedTarget);
+});
 
 /** Bookmarks the first `length` tokens; at the end of the story the state is kept too. */
 export async function keepPlace(length) {
   const bytes = length === story.length ? await app.session.save() : undefined;
-  places.add({ tokens: story.tokens.slice(0, length), bytes });
+  places.add({ tokens: story.tokens.slice(0, length), bytes }, app.session.info.fingerprint);
 }
 
 $("bookmark").onclick = () => {
@@ -168,18 +197,36 @@ $("rewind").onclick = () => {
     story.cut(length);
     if (app.before?.length > length) app.before = undefined;
     places.show();
-    $("prompt").focus();
+    home();
+    say(`Back at token ${number(length)}.`);
   });
 };
-places.onGo = (place) => guarded(async () => {
-  if (app.run) return;
-  await rewind(place.tokens.length, Uint32Array.from(place.tokens, (t) => t.id));
+
+/** Puts a bookmark, or a story of an earlier visit, in place of the story that is here, which is kept. */
+export async function returnTo(place) {
+  const ids = Uint32Array.from(place.tokens, (t) => t.id);
+  const whole = ids.length >= story.length && story.ids.every((id, i) => id === ids[i]);
+  if (story.length > 0 && !whole) await keepPlace(story.length);
+  await rewind(ids.length, ids);
   story.clear();
   app.before = undefined;
   $("welcome").hidden = true;
   for (const t of place.tokens) story.add([t.id], [t.text], { yours: t.yours, logprobs: [t.logprob] });
   places.show();
-});
+  say(`Back at token ${number(ids.length)}.`);
+}
+places.onGo = (place) => guarded(() => app.run || returnTo(place));
+
+/** Goes on with a story of an earlier visit: it is the story on the page then, and no bookmark. */
+export async function pickUp(place) {
+  await guarded(() => returnTo(place));
+  if (story.length !== place.tokens.length) return;
+  home();
+  // First the one, then not the other: a visit may end at any time.
+  await keepStory();
+  places.remove(place);
+  places.show();
+}
 
 document.addEventListener("pointerdown", ({ target }) => {
   if (!$("place").contains(target) && !$("story").contains(target)) closePlace();

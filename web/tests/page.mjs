@@ -171,7 +171,7 @@ export async function pages(name) {
 
     await test(`${name}: a model that is not there`, async () => {
       const message = await ready(page, `${server.url}?device=gpu&model=nowhere/`);
-      assert(message.includes("could not be fetched"), message);
+      assert(message.includes("no model at this address"), message);
       await shoot(page, `${name}-error`);
       // The browser itself reports the 404.
       problems.splice(0);

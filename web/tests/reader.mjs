@@ -1,5 +1,8 @@
 // What a reader does with the page, and what they see.
 
+import { readFileSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+
 export const PROMPTS = [
   "Once upon a time",
   "The old wizard opened the door and",
@@ -9,7 +12,13 @@ export const PROMPTS = [
 
 /** Waits until the page's main button says one of these words. */
 export const button = (page, ...words) =>
-  page.waitForFunction((w) => !document.getElementById("go").disabled && w.includes(document.getElementById("go").textContent), { timeout: 240_000 }, words);
+  page.waitForFunction((w) => {
+    const go = document.getElementById("go");
+    return go.getAttribute("aria-disabled") !== "true" && w.includes(go.textContent);
+  }, { timeout: 240_000 }, words);
+
+/** Whether a button can be pressed. */
+export const able = (page, id) => page.$eval(`#${id}`, (b) => b.getAttribute("aria-disabled") !== "true");
 
 /** Token ids of the story, in order. */
 export const ids = (page) => page.$$eval("#story span", (spans) => spans.map((s) => Number(s.dataset.token)));
@@ -43,7 +52,7 @@ export async function ready(page, url) {
 
 /** Starts over, types, presses Enter, and waits for the end. */
 export async function tell(page, prompt) {
-  if (await page.$eval("#fresh", (b) => !b.disabled)) {
+  if (await able(page, "fresh")) {
     await page.click("#fresh");
     await page.waitForFunction(() => document.getElementById("story").hidden);
   }
@@ -61,3 +70,23 @@ export async function written(page) {
 /** Presses a button of the message by its name. */
 export const press = (page, name) =>
   page.evaluate((n) => [...document.querySelectorAll("#message button")].find((b) => b.textContent === n).click(), name);
+
+/** Files of a folder onto a page: dragged by the browser where it can be told to, else by a made-up event. */
+export async function drop(page, name, folder) {
+  if (name === "chromium") {
+    const cdp = await page.createCDPSession();
+    const data = { items: [], files: [folder], dragOperationsMask: 1 };
+    for (const type of ["dragEnter", "dragOver", "drop"]) {
+      await cdp.send("Input.dispatchDragEvent", { type, x: 300, y: 300, data });
+    }
+    return;
+  }
+  const files = readdirSync(folder).filter((f) => /^(config|tokenizer)\.json$|\.safetensors$/.test(f) && !f.startsWith("expected"));
+  await page.evaluate((all) => {
+    const dataTransfer = new DataTransfer();
+    for (const [file, text] of all) {
+      dataTransfer.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], file));
+    }
+    for (const type of ["dragenter", "drop"]) document.body.dispatchEvent(new DragEvent(type, { dataTransfer, bubbles: true, cancelable: true }));
+  }, files.map((f) => [f, readFileSync(join(folder, f)).toString("base64")]));
+}

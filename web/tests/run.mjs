@@ -4,11 +4,13 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { find, names } from "./browsers.mjs";
 import { fail, finish, site, skip } from "./harness.mjs";
+import { keyboards } from "./keyboard.mjs";
 import { node } from "./node.mjs";
 import { packages } from "./package.mjs";
 import { pages } from "./page.mjs";
 import { stories } from "./stories.mjs";
 import { trouble } from "./trouble.mjs";
+import { visits } from "./visits.mjs";
 
 if (!existsSync(join(site, "index.html"))) {
   console.error("web/dist: expected a built site, got nothing (run `cargo xtask web`)");
@@ -26,7 +28,7 @@ for (const name of names) {
     else skip(name, "not installed");
     continue;
   }
-  for (const suite of [pages, packages, stories, trouble]) {
+  for (const suite of [pages, packages, stories, visits, keyboards, trouble]) {
     try {
       await suite(name);
     } catch (error) {

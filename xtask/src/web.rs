@@ -62,6 +62,8 @@ pub(crate) fn build(options: &Options) -> Result<PathBuf> {
 
     let web = root().join("web");
     copy(&web.join("page"), &site)?;
+    // Comments stay at home; those of the package, which developers read, do not.
+    run(helper().arg("bare").arg(&site))?;
     copy(&web.join("js"), &site.join("js"))?;
     println!("==> sizes");
     run(helper().arg("sizes").arg(&site))?;

@@ -1,6 +1,7 @@
 //! Small jobs of the web build that need libraries:
 //!
 //! - `bindgen MODULE.wasm FOLDER`: writes the JavaScript, the types and the final module;
+//! - `bare FOLDER`: takes comments and indentation out of the JavaScript and CSS that lie in it;
 //! - `sizes FOLDER`: prints what a browser transfers, brotli-compressed, a file and in all;
 //! - `list FOLDER`: writes `files.json` into each model's folder: names, sizes and SHA-256 of the files to load.
 
@@ -14,9 +15,10 @@ fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["bindgen", module, folder] => bindgen(module.as_ref(), folder.as_ref()),
+        ["bare", folder] => make_bare(folder.as_ref(), &["js", "css"]),
         ["sizes", folder] => sizes(folder.as_ref()),
         ["list", folder] => list(folder.as_ref()),
-        _ => bail!("expected: bindgen MODULE FOLDER, sizes FOLDER, or list FOLDER"),
+        _ => bail!("expected: bindgen MODULE FOLDER, bare FOLDER, sizes FOLDER, or list FOLDER"),
     }
 }
 
@@ -29,26 +31,31 @@ fn bindgen(module: &Path, folder: &Path) -> Result<()> {
         .typescript(true)
         .generate(folder)
         .with_context(|| module.display().to_string())?;
-    for entry in fs::read_dir(folder)? {
+    make_bare(folder, &["js"])
+}
+
+fn make_bare(folder: &Path, endings: &[&str]) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();
-        if path.extension().is_some_and(|e| e == "js") {
+        if path.extension().and_then(|e| e.to_str()).is_some_and(|e| endings.contains(&e)) {
             fs::write(&path, bare(&fs::read_to_string(&path)?))?;
         }
     }
     Ok(())
 }
 
-/// Generated JavaScript without its documentation, which the types repeat, and without indentation.
+/// JavaScript or CSS without the lines that are comments, and without indentation: no text in it may span lines.
 fn bare(text: &str) -> String {
     let mut out = String::new();
     let mut inside = false;
-    for line in text.lines().map(str::trim_start) {
-        inside |= line.starts_with("/**");
-        if !inside && !line.is_empty() {
+    for line in text.lines().map(str::trim) {
+        // Code after a comment stays, with it.
+        inside |= line.starts_with("/*") && line.find("*/").is_none_or(|at| at + 2 == line.len());
+        if !inside && !line.is_empty() && !line.starts_with("//") {
             out.push_str(line);
             out.push('\n');
         }
-        inside &= !line.trim_end().ends_with("*/");
+        inside &= !line.ends_with("*/");
     }
     out
 }

@@ -97,20 +97,7 @@ fn key(at: u32) -> vec4<f32> {
 #endif
 
 @compute @workgroup_size(THREADS)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-#ifdef SHUFFLES
-  @builtin(subgroup_id) subgroup: u32,
-  @builtin(subgroup_size) lanes: u32,
-  @builtin(subgroup_invocation_id) lane: u32,
-#else
-  @builtin(local_invocation_index) lid: u32,
-#endif
-) {
-#ifdef SHUFFLES
-  // Nothing promises that a subgroup's threads are numbered one after the other; so counted, they are.
-  let lid = subgroup * lanes + lane;
-#endif
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let sequence = sequences[group.z];
   if (sequence.y == 0u) {
     return;

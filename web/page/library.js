@@ -1,0 +1,79 @@
+// Stories that outlive the visit: a record each in the browser's database. Where there is none, they live as long as the
+// page, and nothing here fails.
+
+const STORE = "stories";
+/** Of one model. Those that have not been touched for longest give way. */
+const MOST_STORIES = 40;
+const MOST_STATES = 4;
+
+let opening;
+
+function open() {
+  opening ??= new Promise((resolve, reject) => {
+    const request = indexedDB.open("deltanet", 1);
+    request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: "id" });
+    request.onsuccess = () => {
+      request.result.onclose = () => (opening = undefined);
+      resolve(request.result);
+    };
+    request.onerror = () => reject(request.error);
+  });
+  return opening;
+}
+
+async function transact(mode, work) {
+  const transaction = (await open()).transaction(STORE, mode);
+  const request = work(transaction.objectStore(STORE));
+  await new Promise((resolve, reject) => {
+    transaction.oncomplete = resolve;
+    transaction.onabort = () => reject(transaction.error);
+  });
+  return request.result;
+}
+
+export const library = {
+  /** Whether there is a database, and what was put last is there. */
+  works: false,
+
+  /** Keeps `{id, model, open, tokens, bytes}`; `open`: it was being written, and is no bookmark. */
+  async put(record) {
+    record = { ...record, when: Date.now() };
+    try {
+      await transact("readwrite", (store) => store.put(record));
+      this.works = true;
+    } catch {
+      // Full, perhaps: the text alone is small, and the state follows from it.
+      if (record.bytes) return this.put({ ...record, bytes: undefined });
+      this.works = false;
+    }
+  },
+
+  async remove(id) {
+    await transact("readwrite", (store) => store.delete(id)).catch(() => {});
+  },
+
+  /** The stories of a model, the latest first. */
+  async all(model) {
+    let records = [];
+    try {
+      records = await transact("readonly", (store) => store.getAll());
+      this.works = true;
+    } catch {
+      // Nothing is kept here.
+    }
+    const mine = records.filter((r) => r.model === model).sort((a, b) => b.when - a.when);
+    for (const { id } of mine.splice(MOST_STORIES)) this.remove(id);
+    for (const record of mine.slice(MOST_STATES)) {
+      if (!record.bytes) continue;
+      delete record.bytes;
+      transact("readwrite", (store) => store.put(record)).catch(() => {});
+    }
+    return mine;
+  },
+};
+
+/** A name that no other record has. */
+export const newId = () => `${Date.now()}-${Math.random()}`;
+
+/** Tokens of a story as plain data. */
+export const plain = (tokens) => tokens.map(({ id, text, yours, logprob }) => ({ id, text, yours, logprob }));
