@@ -55,6 +55,7 @@ export async function recallStories(resume) {
   const button = $("resume");
   button.hidden = !latest;
   if (!latest) return;
+  button.dataset.id = latest.id;
   const text = latest.tokens.map((t) => t.text).join("").replace(/\s+/g, " ").trim();
   const end = text.length > 90 ? `…${text.slice(-90)}` : text;
   button.replaceChildren(

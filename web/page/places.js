@@ -29,6 +29,8 @@ export class Places {
   remove(place) {
     this.list = this.list.filter((p) => p !== place);
     library.remove(place.id);
+    // Nor is it offered any more.
+    if ($("resume").dataset.id === place.id) $("resume").hidden = true;
   }
 
   /** Adds the stories of earlier visits, those of the same text once. */

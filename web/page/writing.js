@@ -37,7 +37,7 @@ export async function write(prompt, options = settings.next()) {
 /** Token ids that were typed, for a model without words. */
 function numbers(prompt) {
   const { vocab } = app.session.info;
-  return prompt.trim().split(/[\s,]+/).map((word) => {
+  return (prompt.match(/[^\s,]+/g) ?? [prompt]).map((word) => {
     const id = Number(word);
     if (Number.isInteger(id) && id >= 0 && id < vocab) return id;
     throw Object.assign(new Error(`your words: expected token ids from 0 to ${vocab - 1}, got ${word}`), { code: "argument" });
@@ -135,6 +135,7 @@ $("fresh").onclick = () => guarded(async () => {
   app.before = undefined;
   $("story").hidden = true;
   $("welcome").hidden = false;
+  $("resume").hidden = true;
   $("speed").textContent = "";
   $("prompt").focus();
 });

@@ -14,11 +14,11 @@ export const PROMPTS = [
 export const button = (page, ...words) =>
   page.waitForFunction((w) => {
     const go = document.getElementById("go");
-    return go.getAttribute("aria-disabled") !== "true" && w.includes(go.textContent);
+    return !go.disabled && go.getAttribute("aria-disabled") !== "true" && w.includes(go.textContent);
   }, { timeout: 240_000 }, words);
 
 /** Whether a button can be pressed. */
-export const able = (page, id) => page.$eval(`#${id}`, (b) => b.getAttribute("aria-disabled") !== "true");
+export const able = (page, id) => page.$eval(`#${id}`, (b) => !b.disabled && b.getAttribute("aria-disabled") !== "true");
 
 /** Token ids of the story, in order. */
 export const ids = (page) => page.$$eval("#story span", (spans) => spans.map((s) => Number(s.dataset.token)));
