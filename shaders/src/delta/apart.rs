@@ -29,7 +29,7 @@ fn key_rounds(key_dim: u32) -> u32 {
 }
 
 /// Bytes of workgroup memory of [`apart_gram`] with a write key, the most but for the scan.
-const GRAM_BYTES: u32 = 16 * 8 * (17 + 9) * 5 + 4 * (4 * 128 + 64 + 8 + 64);
+const GRAM_BYTES: u32 = 16 * 16 * (9 + 5) * 5 + 4 * (4 * 128 + 3 * 64 + 8);
 
 /// Bytes of workgroup memory that these stages need.
 pub fn apart_bytes(key_dim: u32, shuffles: bool) -> u32 {
@@ -61,14 +61,12 @@ pub fn apart_gram(parts: Parts, key_dim: u32, normalise: bool) -> Variant {
         .flag("NORMALISE", normalise)
 }
 
-/// `delta/apart/solve`: groups (HV, chunks). `unrolled`: much code, for real GPUs.
-pub fn apart_solve(parts: Parts, key_dim: u32, unrolled: bool) -> Variant {
+/// `delta/apart/solve`: groups (HV, chunks).
+pub fn apart_solve(parts: Parts, key_dim: u32) -> Variant {
     base(Kernel::ApartSolve, key_dim)
-        .with("TOKENS", if unrolled { 8 } else { 4 })
         .with("FOUR", 4)
         .with("EIGHT", 8)
         .with("SIXTEEN", 16)
-        .flag("IN_REGISTERS", unrolled)
         .flag("CHANNEL", parts.decay == Decay::Channel)
         .flag("DELTA", parts.delta)
 }
@@ -101,6 +99,7 @@ pub fn apart_out(parts: Parts, key_dim: u32, value_dim: u32) -> Variant {
     base(Kernel::ApartOut, key_dim)
         .with("COLUMNS", columns)
         .with("ROW_ROUNDS", APART_CHUNK * 4 / columns)
+        .with("TWO", 2)
         .with("FOUR", 4)
         .with("EIGHT", 8)
         .flag("CHANNEL", parts.decay == Decay::Channel)

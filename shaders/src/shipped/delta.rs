@@ -137,7 +137,7 @@ fn apart(all: &mut Vec<Shipped>) {
                         add(apart_gram(p, k, true), bytes);
                     }
                 }
-                add(apart_solve(p, k, shuffles), bytes);
+                add(apart_solve(p, k), bytes);
                 add(apart_scan(p, k, shuffles, false), bytes);
                 add(apart_scan(p, k, shuffles, true), bytes);
                 for v in [64, 128] {

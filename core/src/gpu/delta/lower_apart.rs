@@ -49,7 +49,7 @@ impl Lowering<'_, '_> {
             self.push(kernels::apart_gram(parts, k, self.normalise), buffers, over_chunks);
         }
         let keys = decayed.unwrap_or(self.k);
-        self.push(kernels::apart_solve(parts, k, shuffles), vec![keys, pairs, operands, chunks], over_chunks);
+        self.push(kernels::apart_solve(parts, k), vec![keys, pairs, operands, chunks], over_chunks);
 
         let mut buffers = vec![];
         if parts.delta {

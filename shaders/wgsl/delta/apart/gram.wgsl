@@ -3,8 +3,10 @@
 // what makes them unit, x / sqrt(Σx² + 1e-6), and so nobody else needs it. Decays are direct sums over a segment, never
 // differences of longer sums.
 //
-// A workgroup is one chunk of one value head. A thread has eight rows of K or Q, one after the other, and every eighth
-// column. Places and strides are multiples of 4. Groups: (HV, chunks).
+// A workgroup is one chunk of one value head. A thread has two times eight rows of K or Q, as far from the first row as from
+// the last, so that all threads have the same work below the diagonal: every sixteenth column of the later rows, and of the
+// earlier ones the half that they have. L is left undefined in the quarter where it has nothing; P is zero there. Places and
+// strides are multiples of 4. Groups: (HV, chunks).
 #import delta/params
 #import delta/chunk/layout
 #import delta/apart/layout
@@ -23,16 +25,17 @@ const THREADS: u32 = 128u;
 const SLICE: u32 = 4u; // channels at a time, in fours
 const SLICES: u32 = (FOURS + SLICE - 1u) / SLICE;
 const PITCH: u32 = SLICE + 1u; // odd, so that rows are on different banks
-// A slice of K, then of Q, and of K̃: row i in [i % 8][i / 8].
-var<workgroup> rows: array<array<array<vec4<f32>, PITCH>, C / 4u + 1u>, 8>;
+// A slice of K, then of Q, and of K̃: row i in [i / 8 % 2][i % 8][i / 16].
+var<workgroup> rows: array<array<array<array<vec4<f32>, PITCH>, C / 8u + 1u>, 8>, 2>;
 #ifdef WRITE_KEY
-var<workgroup> writes: array<array<array<vec4<f32>, PITCH>, C / 8u + 1u>, 8>;
+var<workgroup> writes: array<array<array<array<vec4<f32>, PITCH>, C / 16u + 1u>, 8>, 2>;
 #endif
 var<workgroup> squares: array<f32, 4u * THREADS>; // Σx² of every fourth four of a row of K or Q
 #ifdef HEAD
 var<workgroup> logs: array<f32, C>; // log decays
 var<workgroup> eights: array<f32, C / 8u>; // their sums over eight rows
 var<workgroup> rests: array<f32, C>; // over the rows behind one in its eight
+var<workgroup> spans: array<f32, C>; // over the eights between two, [later][earlier]
 #endif
 
 #ifdef HEAD
@@ -99,13 +102,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
 #endif
 
-  // Rows 8·tile to 8·tile + 7 of K, then of Q; columns across, across + 8, ...
-  let tile = lid / 8u;
-  let across = lid % 8u;
-  let row = tile % 8u * 8u;
-#for j EIGHT
-  var low$j = vec4<f32>(0.0); // rows 0 to 3 of column j
-  var high$j = vec4<f32>(0.0); // 4 to 7
+  // Rows 8·tile0 to 8·tile0 + 7 and likewise for tile1; columns across, across + 16, ...
+  let across = lid % 16u;
+  let is_query = lid >= C;
+  let tile0 = lid / 16u % 4u;
+  let tile1 = 7u - tile0;
+  let beyond = select(0u, C / 16u, is_query); // keys
+#for h TWO
+#for j FOUR
+  var low$h$j = vec4<f32>(0.0); // rows 0 to 3 of column j
+  var high$h$j = vec4<f32>(0.0); // 4 to 7
+#endfor
 #endfor
   for (var slice = 0u; slice < SLICES; slice++) {
     let c = slice * SLICE + four;
@@ -119,30 +126,36 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endfor
     workgroupBarrier();
 #for i TWO
-    rows[row$i % 8u][row$i / 8u][four] = k$i;
-    rows[row$i % 8u][(C + row$i) / 8u][four] = q$i;
+    rows[row$i / 8u % 2u][row$i % 8u][row$i / 16u][four] = k$i;
+    rows[row$i / 8u % 2u][row$i % 8u][(C + row$i) / 16u][four] = q$i;
 #ifdef WRITE_KEY
-    writes[row$i % 8u][row$i / 8u][four] = w$i;
+    writes[row$i / 8u % 2u][row$i % 8u][row$i / 16u][four] = w$i;
 #endif
     k_squares$i += dot(k$i, k$i);
     q_squares$i += dot(q$i, q$i);
 #endfor
     workgroupBarrier();
     for (var m = 0u; m < SLICE; m++) {
-#for i EIGHT
-      let x$i = rows[$iu][tile][m];
-#endfor
-      let upper = transpose(mat4x4<f32>(x0, x1, x2, x3));
-      let lower = transpose(mat4x4<f32>(x4, x5, x6, x7));
-#for j EIGHT
+#for j FOUR
 #ifdef WRITE_KEY
-      let y$j = writes[across][$ju][m];
+      let y$j = writes[across / 8u][across % 8u][$ju][m];
 #else
-      let y$j = rows[across][$ju][m];
+      let y$j = rows[across / 8u][across % 8u][$ju][m];
 #endif
+#endfor
+#for h TWO
+#for i EIGHT
+      let x$h$i = rows[tile$h % 2u][$iu][beyond + tile$h / 2u][m];
+#endfor
+      let upper$h = transpose(mat4x4<f32>(x$h0, x$h1, x$h2, x$h3));
+      let lower$h = transpose(mat4x4<f32>(x$h4, x$h5, x$h6, x$h7));
+#for j FOUR
+      if ($hu == 1u || $ju < 2u) {
 #for n FOUR
-      low$j += upper[$n] * y$j[$n];
-      high$j += lower[$n] * y$j[$n];
+        low$h$j += upper$h[$n] * y$j[$n];
+        high$h$j += lower$h[$n] * y$j[$n];
+#endfor
+      }
 #endfor
 #endfor
     }
@@ -152,16 +165,31 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   squares[4u * row$i + four] = k_squares$i;
   squares[4u * (C + row$i) + four] = q_squares$i;
 #endfor
-  workgroupBarrier();
 #endif
+#ifdef HEAD
+  if (lid < C) {
+    var sum = 0.0;
+    for (var e = lid % 8u + 1u; e < lid / 8u; e++) {
+      sum += eights[e];
+    }
+    spans[lid] = sum;
+  }
+#endif
+  workgroupBarrier();
 
   // Factors of the rows, and of each column of the state.
   if (lid < C) {
     var from_start = 1.0;
     var after = 1.0;
 #ifdef HEAD
-    from_start = exp(segment(0u, lid + 1u));
-    after = exp(segment(lid + 1u, C));
+    var before = segment(lid / 8u * 8u, lid + 1u);
+    var behind = rests[lid];
+    for (var e = 0u; e < C / 8u; e++) {
+      before += select(0.0, eights[e], e < lid / 8u);
+      behind += select(0.0, eights[e], e > lid / 8u);
+    }
+    from_start = exp(before);
+    after = exp(behind);
 #endif
     var strength = 1.0;
 #ifdef BETA_GIVEN
@@ -182,68 +210,68 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     pairs[pair + KEEP / 4u] = vec4<f32>(whole);
   }
 
+#for h TWO
+  let first$h = 8u * tile$h;
   // Factors of this thread's rows: of Q σ, of K β.
-  let is_query = tile >= 8u;
 #for i EIGHT
-  var factor$i = p.scale;
+  var factor$h$i = p.scale;
   if (!is_query) {
-    factor$i = 1.0;
+    factor$h$i = 1.0;
 #ifdef BETA_GIVEN
-    if (row + $iu < length) {
-      factor$i = beta[(chunk.x + row + $iu) * p.b_stride + p.b_at + head];
+    if (first$h + $iu < length) {
+      factor$h$i = beta[(chunk.x + first$h + $iu) * p.b_stride + p.b_at + head];
     }
 #endif
   }
-  factor$i *= unit(8u * tile + $iu);
+  factor$h$i *= unit(select(0u, C, is_query) + first$h + $iu);
 #endfor
-#for j EIGHT
-  let column$j = across + 8u * $ju;
-  if ($ju <= tile % 8u) {
+#for j FOUR
+  let column$h$j = across + 16u * $ju;
+  let eight$h$j = column$h$j / 8u;
+  if (($hu == 1u || $ju < 2u) && eight$h$j <= tile$h) {
     // What a pair fades by: from behind the column to its eight's end, over whole eights, and on from the first row.
-    var log$j = 0.0;
+    var log$h$j = 0.0;
 #ifdef HEAD
-    if ($ju < tile % 8u) {
-      log$j = rests[column$j];
-      for (var t = $ju + 1u; t < tile % 8u; t++) {
-        log$j += eights[t];
-      }
+    if (eight$h$j < tile$h) {
+      log$h$j = rests[column$h$j] + spans[first$h + eight$h$j];
     }
 #endif
 #ifndef WRITE_KEY
-    let column_unit$j = unit(column$j);
+    let column_unit$h$j = unit(column$h$j);
 #else
-    let column_unit$j = 1.0;
+    let column_unit$h$j = 1.0;
 #endif
-    var fade_low$j = vec4<f32>(column_unit$j) * vec4<f32>(factor0, factor1, factor2, factor3);
-    var fade_high$j = vec4<f32>(column_unit$j) * vec4<f32>(factor4, factor5, factor6, factor7);
+    var fade_low$h$j = vec4<f32>(column_unit$h$j) * vec4<f32>(factor$h0, factor$h1, factor$h2, factor$h3);
+    var fade_high$h$j = vec4<f32>(column_unit$h$j) * vec4<f32>(factor$h4, factor$h5, factor$h6, factor$h7);
 #ifdef HEAD
 #for n FOUR
-    log$j += select(0.0, logs[row + $nu], row + $nu > column$j);
-    fade_low$j[$n] *= exp(log$j);
+    log$h$j += select(0.0, logs[first$h + $nu], first$h + $nu > column$h$j);
+    fade_low$h$j[$n] *= exp(log$h$j);
 #endfor
 #for n FOUR
-    log$j += select(0.0, logs[row + 4u + $nu], row + 4u + $nu > column$j);
-    fade_high$j[$n] *= exp(log$j);
+    log$h$j += select(0.0, logs[first$h + 4u + $nu], first$h + 4u + $nu > column$h$j);
+    fade_high$h$j[$n] *= exp(log$h$j);
 #endfor
 #endif
-    low$j *= fade_low$j;
-    high$j *= fade_high$j;
+    low$h$j *= fade_low$h$j;
+    high$h$j *= fade_high$h$j;
   }
   // On the diagonal of P, and nowhere on it or above of L.
-  let least$j = select(column$j + 1u, column$j, is_query);
-  low$j = select(vec4<f32>(0.0), low$j, vec4<u32>(row) + vec4<u32>(0u, 1u, 2u, 3u) >= vec4<u32>(least$j));
-  high$j = select(vec4<f32>(0.0), high$j, vec4<u32>(row) + vec4<u32>(4u, 5u, 6u, 7u) >= vec4<u32>(least$j));
+  let least$h$j = select(column$h$j + 1u, column$h$j, is_query);
+  low$h$j = select(vec4<f32>(0.0), low$h$j, vec4<u32>(first$h) + vec4<u32>(0u, 1u, 2u, 3u) >= vec4<u32>(least$h$j));
+  high$h$j = select(vec4<f32>(0.0), high$h$j, vec4<u32>(first$h) + vec4<u32>(4u, 5u, 6u, 7u) >= vec4<u32>(least$h$j));
   if (is_query) {
-    pairs[pair + (SCORES + column$j * C + row) / 4u] = low$j;
-    pairs[pair + (SCORES + column$j * C + row) / 4u + 1u] = high$j;
+    pairs[pair + (SCORES + column$h$j * C + first$h) / 4u] = low$h$j;
+    pairs[pair + (SCORES + column$h$j * C + first$h) / 4u + 1u] = high$h$j;
   }
 #ifdef DELTA
-  else {
+  else if ($hu == 1u || $ju < 2u) {
 #for n FOUR
-    pairs[pair + (LOWER + (row + $nu) * C + column$j) / 4u][across % 4u] = low$j[$n];
-    pairs[pair + (LOWER + (row + 4u + $nu) * C + column$j) / 4u][across % 4u] = high$j[$n];
+    pairs[pair + (LOWER + (first$h + $nu) * C + column$h$j) / 4u][across % 4u] = low$h$j[$n];
+    pairs[pair + (LOWER + (first$h + 4u + $nu) * C + column$h$j) / 4u][across % 4u] = high$h$j[$n];
 #endfor
   }
 #endif
+#endfor
 #endfor
 }

@@ -19,6 +19,8 @@
 
 const SLICE: u32 = 4u; // of the inner dimension, in fours
 const SLICES: u32 = (LEFT + SLICE - 1u) / SLICE;
+// Slices that all rows want; those behind are of tokens that the first half of rows does not see.
+const WHOLE: u32 = (FOURS + ROWS / 2u + SLICE - 1u) / SLICE;
 const PITCH: u32 = SLICE + 1u; // fours from row to row: odd, so that rows are on different banks
 const BESIDE: u32 = COLUMNS / 2u; // from a thread's first four columns to its second
 
@@ -61,7 +63,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var low$i = vec4<f32>(0.0);
   var high$i = vec4<f32>(0.0);
 #endfor
-  for (var slice = 0u; slice < SLICES; slice++) {
+#for h TWO
+  for (var slice = select(0u, WHOLE, $hu == 1u); slice < select(WHOLE, SLICES, $hu == 1u); slice++) {
     let at = slice * SLICE + four;
 #for i ROW_ROUNDS
     if (at < FOURS) {
@@ -94,14 +97,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let near = transpose(mat4x4<f32>(x0, x1, x2, x3));
       let far = transpose(mat4x4<f32>(y0, y1, y2, y3));
 #for i EIGHT
-      let z$i = rows[r][$iu][m];
+      if ($iu >= 4u * $hu) {
+        let z$i = rows[r][$iu][m];
 #for j FOUR
-      low$i += z$i[$j] * near[$j];
-      high$i += z$i[$j] * far[$j];
+        low$i += z$i[$j] * near[$j];
+        high$i += z$i[$j] * far[$j];
 #endfor
+      }
 #endfor
     }
   }
+#endfor
   let out_from = (p.o_at + head * p.value_dim + first_column) / 4u + c;
 #for i EIGHT
   if (r + 8u * $iu < length) {

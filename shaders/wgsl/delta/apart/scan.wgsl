@@ -77,11 +77,16 @@ fn meet(sums: array<vec4<f32>, COLUMNS>, lid: u32, split: u32) -> array<vec4<f32
 }
 #endif
 
+// Chunk n's place in scratch.
+fn block_of(sequence: vec4<u32>, head: u32, n: u32) -> u32 {
+  return (sequence.w + n) * p.value_heads + head;
+}
+
 #ifdef DELTA
 // Where row i of chunk n's read keys begins.
 fn key_row(sequence: vec4<u32>, head: u32, n: u32, i: u32) -> u32 {
 #ifdef CHANNEL
-  return (((sequence.w + n) * p.value_heads + head) * 3u * C + i) * FOURS;
+  return (block_of(sequence, head, n) * 3u * C + i) * FOURS;
 #else
   let row = sequence.x + min(n * C + i, sequence.y - 1u);
   return (row * p.k_stride + p.k_at + head / p.group * p.k_head) / 4u;
@@ -106,6 +111,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let first_column = group.x * COLUMNS;
   let s_from = sequence.z * p.s_words + p.s_at + head * p.key_dim * p.value_dim;
   let count = (sequence.y + C - 1u) / C;
+  // So the loop surely has a first round, which compilers do not conclude from the length.
+  if (count == 0u) {
+    return;
+  }
 
   // Rows 4·key_tile to 4·key_tile + 3 of X; the column that this thread ends up with.
   let key_share = lid % KEY_SPLIT;
@@ -144,6 +153,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
 
   // The first chunk's operands.
+  let first_block = block_of(sequence, head, 0u);
 #for r FOUR
 #ifdef DELTA
   let k_first$r = key_row(sequence, head, 0u, 4u * key_tile + $ru);
@@ -154,7 +164,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #for m TOKEN_ROUNDS
   let four$r$m = token_share + $mu * TOKEN_SPLIT;
   let t_at$r$m = token_from + (four$r$m / 4u * 8u + $ru) * TILES * 4u + four$r$m % 4u;
-  var t$r$m = operands[(sequence.w * p.value_heads + head) * BLOCK + t_at$r$m];
+  var t$r$m = operands[first_block * BLOCK + t_at$r$m];
 #endfor
 #endfor
   var x_next = vec4<f32>(0.0);
@@ -163,7 +173,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   x_next[$i] = v[(sequence.x + min(row$i, sequence.y - 1u)) * p.v_stride + v_from];
 #endfor
   // What rows of K S are multiplied with, and the state.
-  let first_pair = (sequence.w * p.value_heads + head) * (PAIR / 4u);
+  let first_pair = first_block * (PAIR / 4u);
 #ifdef CHANNEL
   let keep_at = KEEP / 4u + tile;
 #else
@@ -178,8 +188,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   for (var n = 0u; n < count; n++) {
     let length = min(C, sequence.y - n * C);
     let next = min(n + 1u, count - 1u);
-    let block = (sequence.w + n) * p.value_heads + head;
-    let next_block = (sequence.w + next) * p.value_heads + head;
+    let block = block_of(sequence, head, n);
+    let next_block = block_of(sequence, head, next);
     let next_base = next_block * BLOCK;
     let next_pair = next_block * (PAIR / 4u);
     let left_from = block * LEFT * p.value_dim + first_column;

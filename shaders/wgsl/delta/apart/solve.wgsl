@@ -2,9 +2,8 @@
 // X = V − e^G K S only to multiply it with P and with (e^{G_C − G} K̃)ᵀ, so these two take T in here, once a head.
 //
 // The inverse is by substitution down the rows of each column, which is as accurate as any for nearly collinear keys at
-// β = 2. A workgroup is one chunk of one value head, 64 threads: a thread is a column of the inverse, which stays in
-// registers or, without IN_REGISTERS, in workgroup memory (much less code, for adapters that would take long to compile
-// it); then it has tiles of 8×8 of the products. Groups: (HV, chunks).
+// β = 2. A workgroup is one chunk of one value head, 64 threads: a thread is a column of the inverse, eight rows of which are
+// in registers at a time; then it has tiles of 8×8 of the products. Groups: (HV, chunks).
 #import delta/params
 #import delta/chunk/layout
 #import delta/apart/layout
@@ -41,97 +40,60 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
 #ifdef DELTA
   let strength = pairs[pair + BETA / 4u + lid / 4u][lid % 4u];
-#ifdef IN_REGISTERS
 #for m SIXTEEN
   square[lid + $mu * C] = pairs[pair + LOWER / 4u + lid + $mu * C];
 #endfor
   workgroupBarrier();
-  // Rows 0 to 31 of this thread's column, in fours, and rows 32 to 63. The first are zero in the second half of columns.
-#for r EIGHT
-  let own$r = vec4<u32>(4u * $ru, 4u * $ru + 1u, 4u * $ru + 2u, 4u * $ru + 3u);
-  var top$r = select(vec4<f32>(0.0), vec4<f32>(1.0), own$r == vec4<u32>(lid));
-  var low$r = select(vec4<f32>(0.0), vec4<f32>(1.0), own$r + vec4<u32>(32u) == vec4<u32>(lid));
+  // Eight rows at a time take the place of L's, when all threads have read those. The first half of rows is zero in the second
+  // half of columns.
+  for (var b = 0u; b < C / 8u; b++) {
+#for i EIGHT
+    var x$i = select(0.0, strength, lid == 8u * b + $iu);
+    let row$i = (8u * b + $iu) * ROWS;
 #endfor
-  if (lid < 32u) {
-#for r EIGHT
-#for m EIGHT
-    if ($mu < $ru) {
-      top$r.x -= dot(square[4u * $ru * ROWS + $mu], top$m);
-      top$r.y -= dot(square[(4u * $ru + 1u) * ROWS + $mu], top$m);
-      top$r.z -= dot(square[(4u * $ru + 2u) * ROWS + $mu], top$m);
-      top$r.w -= dot(square[(4u * $ru + 3u) * ROWS + $mu], top$m);
-    }
-#endfor
-    top$r.y -= square[(4u * $ru + 1u) * ROWS + $ru].x * top$r.x;
-    top$r.z -= dot(square[(4u * $ru + 2u) * ROWS + $ru].xy, top$r.xy);
-    top$r.w -= dot(square[(4u * $ru + 3u) * ROWS + $ru].xyz, top$r.xyz);
-#endfor
-#for r EIGHT
-#for m EIGHT
-    low$r.x -= dot(square[(4u * $ru + 32u) * ROWS + $mu], top$m);
-    low$r.y -= dot(square[(4u * $ru + 33u) * ROWS + $mu], top$m);
-    low$r.z -= dot(square[(4u * $ru + 34u) * ROWS + $mu], top$m);
-    low$r.w -= dot(square[(4u * $ru + 35u) * ROWS + $mu], top$m);
-#endfor
-#endfor
-  }
-#for r EIGHT
-#for m EIGHT
-  if ($mu < $ru) {
-    low$r.x -= dot(square[(4u * $ru + 32u) * ROWS + 8u + $mu], low$m);
-    low$r.y -= dot(square[(4u * $ru + 33u) * ROWS + 8u + $mu], low$m);
-    low$r.z -= dot(square[(4u * $ru + 34u) * ROWS + 8u + $mu], low$m);
-    low$r.w -= dot(square[(4u * $ru + 35u) * ROWS + 8u + $mu], low$m);
-  }
-#endfor
-  low$r.y -= square[(4u * $ru + 33u) * ROWS + 8u + $ru].x * low$r.x;
-  low$r.z -= dot(square[(4u * $ru + 34u) * ROWS + 8u + $ru].xy, low$r.xy);
-  low$r.w -= dot(square[(4u * $ru + 35u) * ROWS + 8u + $ru].xyz, low$r.xyz);
-#endfor
-  workgroupBarrier();
-#for r EIGHT
-#for m FOUR
-  square[(4u * $ru + $mu) * ROWS + lid / 4u][lid % 4u] = strength * top$r[$m];
-  square[(4u * $ru + $mu + 32u) * ROWS + lid / 4u][lid % 4u] = strength * low$r[$m];
-#endfor
-#endfor
-  workgroupBarrier();
-#else
-  // All threads want the same of L at a time.
-  for (var r = 0u; r < ROWS; r++) {
-    let own = vec4<u32>(4u * r) + vec4<u32>(0u, 1u, 2u, 3u) == vec4<u32>(lid);
-    var x = select(vec4<f32>(0.0), vec4<f32>(1.0), own);
-    let at = pair + LOWER / 4u + 4u * r * ROWS;
-    for (var m = 0u; m < r; m++) {
+    for (var m = lid / 32u * 8u; m < 2u * b; m++) {
       let y = vec4<f32>(t_of(4u * m, lid), t_of(4u * m + 1u, lid), t_of(4u * m + 2u, lid), t_of(4u * m + 3u, lid));
-      x -= vec4<f32>(
-        dot(pairs[at + m], y),
-        dot(pairs[at + ROWS + m], y),
-        dot(pairs[at + 2u * ROWS + m], y),
-        dot(pairs[at + 3u * ROWS + m], y));
+#for i EIGHT
+      x$i -= dot(square[row$i + m], y);
+#endfor
     }
-    x.y -= pairs[at + ROWS + r].x * x.x;
-    x.z -= dot(pairs[at + 2u * ROWS + r].xy, x.xy);
-    x.w -= dot(pairs[at + 3u * ROWS + r].xyz, x.xyz);
-    for (var i = 0u; i < 4u; i++) {
-      square[(4u * r + i) * ROWS + lid / 4u][lid % 4u] = x[i];
-    }
-  }
-  for (var i = 0u; i < C; i++) {
-    square[i * ROWS + lid / 4u][lid % 4u] *= strength;
+    x1 -= square[row1 + 2u * b].x * x0;
+    x2 -= dot(square[row2 + 2u * b].xy, vec2<f32>(x0, x1));
+    x3 -= dot(square[row3 + 2u * b].xyz, vec3<f32>(x0, x1, x2));
+    let top = vec4<f32>(x0, x1, x2, x3);
+    x4 -= dot(square[row4 + 2u * b], top);
+    x5 -= dot(square[row5 + 2u * b], top) + square[row5 + 2u * b + 1u].x * x4;
+    x6 -= dot(square[row6 + 2u * b], top) + dot(square[row6 + 2u * b + 1u].xy, vec2<f32>(x4, x5));
+    x7 -= dot(square[row7 + 2u * b], top) + dot(square[row7 + 2u * b + 1u].xyz, vec3<f32>(x4, x5, x6));
+    workgroupBarrier();
+#for i EIGHT
+    square[row$i + lid / 4u][lid % 4u] = x$i;
+#endfor
   }
   workgroupBarrier();
-#endif
 #endif
 
   // Tiles: a subgroup of 32 has eight tiles of rows and half of the columns, which it trades from round to round, since
-  // the first half is twice the work. First the rows of keys, then those of P.
+  // the first half is twice the work. First the rows of P, then those of keys.
   let r = lid / 4u % 8u;
   for (var round = 0u; round <= KEY_ROUNDS; round++) {
+#ifdef DELTA
+#ifndef CHANNEL
+    // Keys want the factors of their rows: T takes them in.
+    if (round == 1u) {
+      workgroupBarrier();
+#for i SIXTEEN
+      let factored$i = lid / ROWS + $iu * (C / ROWS);
+      square[lid + $iu * C] *= select(0.0, pairs[pair + WRITE / 4u + factored$i / 4u][factored$i % 4u], factored$i < length);
+#endfor
+      workgroupBarrier();
+    }
+#endif
+#endif
     let half = (lid / 32u + round) % 2u;
     let column = half * 4u + lid % 4u; // eights of columns
-    let is_key = round < KEY_ROUNDS;
-    let tile = select(r, round * 8u + r, is_key);
+    let is_key = round > 0u;
+    let tile = select(r, (round - 1u) * 8u + r, is_key);
     let first_four = min(2u * tile, FOURS - 1u);
     let second_four = min(2u * tile + 1u, FOURS - 1u);
 #for n FOUR
@@ -142,16 +104,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endfor
     // Several tokens at a time, so that their loads are under way together. T is lower triangular; without L it is diagonal.
 #ifdef DELTA
-    for (var m = half * 32u; m < length; m += TOKENS) {
+    for (var m = half * 32u; m < length; m += 8u) {
 #else
-    for (var m = column * 8u; m < min(length, column * 8u + 8u); m += TOKENS) {
+    for (var m = column * 8u; m < min(length, column * 8u + 8u); m += 8u) {
 #endif
-#for i TOKENS
+#for i EIGHT
 #ifdef DELTA
       let t_left$i = square[(m + $iu) * ROWS + 2u * column];
       let t_right$i = square[(m + $iu) * ROWS + 2u * column + 1u];
 #else
-      let t$i = vec4<f32>(pairs[pair + BETA / 4u + (m + $iu) / 4u][$iu % 4u]);
+      var t$i = vec4<f32>(pairs[pair + BETA / 4u + (m + $iu) / 4u][$iu % 4u]);
+#ifndef CHANNEL
+      if (is_key) {
+        t$i *= select(0.0, pairs[pair + WRITE / 4u + (m + $iu) / 4u][$iu % 4u], m + $iu < length);
+      }
+#endif
       let own$i = vec4<u32>(column * 8u) + vec4<u32>(0u, 1u, 2u, 3u);
       let t_left$i = select(vec4<f32>(0.0), t$i, own$i == vec4<u32>(m + $iu));
       let t_right$i = select(vec4<f32>(0.0), t$i, own$i + vec4<u32>(4u) == vec4<u32>(m + $iu));
@@ -160,7 +127,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       var second$i: vec4<f32>;
 #endfor
       if (is_key) {
-#for i TOKENS
+#for i EIGHT
 #ifdef CHANNEL
         let at$i = ((block * 3u + 2u) * C + m + $iu) * FOURS;
         first$i = keys[at$i + first_four];
@@ -168,19 +135,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #else
         let row$i = min(m + $iu, length - 1u);
         let at$i = ((chunk.x + row$i) * p.k_stride + p.k_at + head / p.group * p.k_head + p.kt_at) / 4u;
-        let fade$i = select(0.0, pairs[pair + WRITE / 4u + (m + $iu) / 4u][$iu % 4u], m + $iu < length);
-        first$i = fade$i * k[at$i + first_four];
-        second$i = fade$i * k[at$i + second_four];
+        first$i = k[at$i + first_four];
+        second$i = k[at$i + second_four];
 #endif
 #endfor
       } else {
-#for i TOKENS
+#for i EIGHT
         let score_at$i = pair + SCORES / 4u + (m + $iu) * ROWS + 2u * r;
         first$i = pairs[score_at$i];
         second$i = pairs[score_at$i + 1u];
 #endfor
       }
-#for i TOKENS
+#for i EIGHT
 #for n FOUR
       left$n += first$i[$n] * t_left$i;
       right$n += first$i[$n] * t_right$i;
