@@ -23,6 +23,14 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A file that a checkpoint needs is not there.
+    #[error("{file}: {reason}")]
+    Missing {
+        /// The file.
+        file: String,
+        /// What needs it, and what there is instead.
+        reason: String,
+    },
     /// A field of config.json has a value that no model can have, or one this version does not support.
     #[error("{file}: {field}: expected {expected}, got {got}")]
     Config {
@@ -82,9 +90,12 @@ pub enum Error {
     /// The driver or wgpu refused something that should have been valid.
     #[error("GPU error: {0}")]
     Gpu(String),
-    /// A saved session's bytes are malformed, or belong to another model or version.
+    /// A saved session's bytes are malformed, or of another version.
     #[error("saved session: {0}")]
     Session(String),
+    /// A saved session belongs to another model.
+    #[error("saved session: it belongs to another model")]
+    OtherModel,
     /// The feature does not exist in this build or engine.
     #[error("not supported: {0}")]
     Unsupported(String),
@@ -111,6 +122,10 @@ impl Error {
     /// An [`Error::Tensor`].
     pub fn tensor(name: impl Into<String>, expected: impl ToString, got: impl ToString) -> Self {
         Self::Tensor { name: one_line(name), expected: one_line(expected.to_string()), got: one_line(got.to_string()) }
+    }
+    /// An [`Error::Missing`].
+    pub fn missing(file: impl Into<String>, reason: impl ToString) -> Self {
+        Self::Missing { file: one_line(file), reason: one_line(reason.to_string()) }
     }
     /// An [`Error::Format`].
     pub fn format(file: impl Into<String>, reason: impl ToString) -> Self {

@@ -341,12 +341,18 @@ impl Model {
         };
         pending.await
     }
-    pub(crate) async fn logits(&self, slot: usize) -> Result<Vec<f32>> {
-        let pending = match &*self.runner() {
-            Runner::Cpu(r) => return r.logits(slot),
-            Runner::Gpu(r) => r.logits(slot),
+    /// Asked for at once, whenever it is awaited.
+    pub(crate) fn logits(&self, slot: usize) -> impl Future<Output = Result<Vec<f32>>> + use<> {
+        let (ready, pending) = match &*self.runner() {
+            Runner::Cpu(r) => (Some(r.logits(slot)), None),
+            Runner::Gpu(r) => (None, Some(r.logits(slot))),
         };
-        pending.await
+        async move {
+            match (ready, pending) {
+                (_, Some(pending)) => pending.await,
+                (ready, None) => ready.unwrap_or_else(|| Ok(Vec::new())),
+            }
+        }
     }
     /// At most [`Model::score_rows`] tokens.
     pub(crate) async fn score(&self, slot: usize, tokens: &[u32]) -> Result<Vec<f32>> {
@@ -370,6 +376,13 @@ impl Model {
             Runner::Gpu(r) => r.gates(slot, tokens)?,
         };
         pending.await
+    }
+    /// Tokens between two looks at whether to go on reading: what keeps the engine busy, but not for long.
+    pub(crate) fn reading_rows(&self) -> usize {
+        match &*self.runner() {
+            Runner::Cpu(r) => r.reading_rows(),
+            Runner::Gpu(r) => r.reading_rows(),
+        }
     }
     /// Most rows that one [`Model::score`] takes.
     pub(crate) fn score_rows(&self) -> usize {

@@ -1,5 +1,6 @@
 // From a URL or a set of files to the bytes of a checkpoint, in the Worker.
 
+import { DeltanetError } from "./errors.js";
 import * as store from "./store.js";
 
 const WEIGHTS = "model.safetensors";
@@ -7,8 +8,6 @@ const INDEX = "model.safetensors.index.json";
 const OPTIONAL = ["tokenizer.json", "generation_config.json"];
 /** What a checkpoint may consist of; other files of a folder are left alone. */
 const WANTED = /^(config\.json|generation_config\.json|tokenizer\.json|.*\.safetensors(\.index\.json)?)$/;
-
-const failure = (code, message) => Object.assign(new Error(message), { name: "DeltanetError", code });
 
 /**
  * Feeds every file of `source` to `loader`.
@@ -90,7 +89,7 @@ function local(files) {
   });
   const config = all.filter(({ name }) => name === "config.json").sort((a, b) => a.folder.length - b.folder.length)[0];
   if (!config) {
-    throw failure("format", "config.json: not found; a model is a folder with config.json and model.safetensors");
+    throw new DeltanetError("missing", "config.json: not found; a model is a folder with config.json and model.safetensors");
   }
   const beside = all.filter(({ folder, name }) => folder === config.folder && WANTED.test(name));
   // One file of weights needs no others; shards may have any names.
@@ -146,7 +145,7 @@ async function readList(url, shelf, signal) {
     const response = await get(url, { cache: "no-cache", signal });
     const { files } = await response.json();
     const fine = Array.isArray(files) && files.every((f) => typeof f.name === "string" && Number.isFinite(f.size));
-    if (!fine) throw failure("format", `${url}: expected {files: [{name, size}]}`);
+    if (!fine) throw new DeltanetError("format", `${url}: expected {files: [{name, size}]}`);
     return files.map(({ name, size, sha256 }) => ({ name, size, sha256, version: sha256 ?? `${size}` }));
   } catch (error) {
     return fromShelf(shelf, error);
@@ -158,7 +157,7 @@ async function probe(base, shelf, signal) {
   const look = async (name, needed) => {
     const response = await fetch(new URL(name, base), { method: "HEAD", cache: "no-cache", signal });
     if (response.status === 404 && !needed) return undefined;
-    if (!response.ok) throw failure("io", `${new URL(name, base).href}: the server answered ${response.status}`);
+    if (!response.ok) throw new DeltanetError("io", `${new URL(name, base).href}: the server answered ${response.status}`);
     const { headers } = response;
     const length = headers.get("content-encoding") ? null : headers.get("content-length");
     const size = length === null ? undefined : Number(length);
@@ -184,7 +183,7 @@ async function shards(url, signal) {
   const names = new Set(Object.values(index?.weight_map ?? {}));
   for (const name of names) {
     if (typeof name !== "string" || !/^[\w.-]+\.safetensors$/.test(name)) {
-      throw failure("format", `${INDEX}: expected names of safetensors files, got ${JSON.stringify(name)}`);
+      throw new DeltanetError("format", `${INDEX}: expected names of safetensors files, got ${JSON.stringify(name)}`);
     }
   }
   return names;
@@ -194,13 +193,13 @@ function fromShelf(shelf, error) {
   const offline = error instanceof TypeError && error.name === "TypeError";
   const list = offline ? shelf?.complete() : undefined;
   if (list) return list;
-  if (offline) throw failure("io", `the model's files cannot be reached: ${error.message}`);
+  if (offline) throw new DeltanetError("io", `the model's files cannot be reached: ${error.message}`);
   throw error;
 }
 
 async function get(url, init) {
   const response = await fetch(url, init);
-  if (!response.ok) throw failure("io", `${url}: the server answered ${response.status}`);
+  if (!response.ok) throw new DeltanetError("io", `${url}: the server answered ${response.status}`);
   return response;
 }
 
@@ -245,7 +244,7 @@ function part(file, url, shelf) {
             // A connection that breaks is taken up where it broke, if it had got anywhere.
             if (signal?.aborted || !(error instanceof TypeError)) throw error;
             tries = have > before ? 0 : tries + 1;
-            if (tries > 3) throw failure("io", `${url.href}: ${error.message}`);
+            if (tries > 3) throw new DeltanetError("io", `${url.href}: ${error.message}`);
             await new Promise((resolve) => setTimeout(resolve, 250 * 4 ** tries));
           }
         }
@@ -253,7 +252,7 @@ function part(file, url, shelf) {
         saved?.close();
       }
       if ((await saved?.finish()) === false) {
-        throw failure("io", `${url.href}: the file arrived damaged; load it again`);
+        throw new DeltanetError("io", `${url.href}: the file arrived damaged; load it again`);
       }
     },
   };

@@ -32,6 +32,22 @@ export interface LoadOptions {
   signal?: AbortSignal;
 }
 
+/** How far a prompt is read, in tokens. */
+export interface ReadProgress {
+  read: number;
+  total: number;
+}
+
+export interface ReadOptions {
+  /** Called every few dozen tokens on the CPU, every 2,048 on a GPU, and at the end. */
+  onProgress?: (progress: ReadProgress) => void;
+  /**
+   * Aborting rejects with the signal's reason, and nothing of the prompt is taken: the session is as it was before. What
+   * comes too late, when the last tokens are being read, has no effect: the promise is fulfilled.
+   */
+  signal?: AbortSignal;
+}
+
 export interface ModelInfo {
   modelType: string;
   parameters: number;
@@ -74,7 +90,12 @@ export interface GenerateOptions {
   stopAtEndOfText?: boolean;
   /** Most steps a GPU submission: 16, or 8 where a program imitates the GPU. */
   stepsAhead?: number;
-  /** Aborting ends the iteration with the signal's reason; the session's state is that of what was handed out. */
+  /** How far the prompt is read. */
+  onProgress?: (progress: ReadProgress) => void;
+  /**
+   * Aborting ends the iteration with the signal's reason. While the prompt is being read nothing of it is taken: the
+   * session is as it was before. Later the session stands after the prompt and exactly what was handed out.
+   */
   signal?: AbortSignal;
 }
 
@@ -103,13 +124,22 @@ export interface Finished {
   endToken: number | null;
   /** Text that no token completed. */
   tail: string;
+  /** What was fed first; absent without a prompt, and when it was stopped while that was being read. */
   prompt?: Prompt;
 }
 
-/** Iterate it once. Leaving the loop early leaves the session after exactly the pieces it handed out. */
+/**
+ * Iterate it once. Leaving the loop early leaves the session after exactly the pieces it handed out.
+ *
+ * From its first step to its end the session does nothing else: other calls on it are refused with the code `busy`, and
+ * so are those from inside the loop. `stop()` (or leaving the loop) first, then call.
+ */
 export interface Generation extends AsyncIterable<Piece> {
+  /** Up to `most` tokens at a time, as they come; default 64. */
   batches(most?: number): AsyncIterableIterator<Batch>;
+  /** Ends it after what has been handed out; while the prompt is being read, with nothing of that taken. */
   stop(): void;
+  /** How it ended. If nobody iterates it, it runs to its end for whoever asks for this. */
   readonly done: Promise<Finished>;
 }
 
@@ -146,21 +176,30 @@ export interface View {
 
 export type DeviceEvent = { type: "lost" } | { type: "recovered"; info: ModelInfo };
 
-/** A text being read and written. Calls wait for each other; `fork()` makes an independent reader. */
+/**
+ * A text being read and written. Calls wait for each other, but not for a generation (see `Generation`); `fork()` makes an
+ * independent reader. After `dispose()`, and after `shutdown()`, every call is refused with the code `disposed`.
+ *
+ * Options that are null, or absent, are as if they were not there. Arguments are checked before anything changes.
+ */
 export interface Session {
   readonly info: ModelInfo;
   readonly grid: Grid;
-  feed(prompt: string | ArrayLike<number>): Promise<Prompt>;
-  /** Feeds the prompt, if there is one, and goes on. */
-  generate(prompt?: string | ArrayLike<number>, options?: GenerateOptions): Generation;
+  /**
+   * Reads a text or token ids. At the start of a session the token that begins a text comes first, if the model has one:
+   * also for an empty text.
+   */
+  feed(prompt: string | ArrayLike<number>, options?: ReadOptions | null): Promise<Prompt>;
+  /** Feeds the prompt as `feed` does, if there is one, and goes on. */
+  generate(prompt?: string | ArrayLike<number> | null, options?: GenerateOptions | null): Generation;
   /** Every token fed so far. */
   tokens(): Promise<Uint32Array>;
   /** Logits of the next token, `[vocab]`. */
   logits(): Promise<Float32Array>;
-  /** Feeds tokens; −ln p of each. */
-  score(tokens: ArrayLike<number>): Promise<Float32Array>;
+  /** Feeds tokens; −ln p of each, except of a session's very first one, which nothing foretells. */
+  score(tokens: ArrayLike<number>, options?: ReadOptions | null): Promise<Float32Array>;
   /** Feeds tokens; write strength β and decay of each, `[tokens, layers, heads, 2]` over the grid; NaN where a layer has fewer heads. */
-  gates(tokens: ArrayLike<number>): Promise<Float32Array>;
+  gates(tokens: ArrayLike<number>, options?: ReadOptions | null): Promise<Float32Array>;
   reset(): Promise<void>;
   fork(): Promise<Session>;
   /** The session as bytes that every engine of the same model loads, the native one too. */
@@ -175,17 +214,17 @@ export interface Session {
    * Shows the state on a canvas element, which belongs to the Worker from then on. `direct`: the GPU draws on the canvas
    * itself (else its pixels are copied there); default true on a real GPU.
    */
-  view(canvas: HTMLCanvasElement, options?: { direct?: boolean }): Promise<View>;
+  view(canvas: HTMLCanvasElement, options?: { direct?: boolean } | null): Promise<View>;
   /** A lost device is opened again and the session goes on; this tells of it. Returns what ends the telling. */
   onDevice(listener: (event: DeviceEvent) => void): () => void;
   /** Frees the session, and the model with its last one. Returns the bytes of GPU memory still in use. */
   dispose(): Promise<number>;
 }
 
-export function load(source: Source, options?: LoadOptions): Promise<Session>;
+export function load(source: Source, options?: LoadOptions | null): Promise<Session>;
 /** Opens a device ahead of loading; returns it in words. */
-export function open(device?: Device): Promise<string>;
-/** Ends the Worker. */
+export function open(device?: Device | null): Promise<string>;
+/** Ends the Worker, and every session with it. The next `load` starts another. */
 export function shutdown(): void;
 
 export interface Shape {
@@ -283,7 +322,39 @@ export const debug: {
   loseDevice(): Promise<void>;
 };
 
-/** Errors carry one of these in `code`. */
+/** What every call throws or rejects with, except for the reason of an abort signal. Its message is one line. */
+export class DeltanetError extends Error {
+  readonly name: "DeltanetError";
+  readonly code: ErrorCode;
+}
+
 export type ErrorCode =
-  | "io" | "format" | "config" | "tensor" | "argument" | "tokenizer" | "no-gpu" | "limit" | "out-of-memory"
-  | "device-lost" | "gpu" | "session" | "unsupported" | "crashed";
+  /** Something that was given is not possible. Nothing has changed. */
+  | "argument"
+  /** The session generates: stop that, or await its `done`, first. */
+  | "busy"
+  /** The session was disposed of, or its engine has ended. */
+  | "disposed"
+  /** The engine broke or could not start; the next `load` starts another. */
+  | "crashed"
+  /** What was given is no address. */
+  | "address"
+  /** A file that was given could not be read: it was moved or changed, perhaps. */
+  | "file"
+  /** The model could not be fetched. */
+  | "io"
+  /** A file that the model needs is not there. */
+  | "missing"
+  /** A file of the model is damaged, or not what it should be. */
+  | "format"
+  /** config.json asks for what no model can have, or this version does not support. */
+  | "config"
+  /** The weights do not fit the configuration. */
+  | "tensor"
+  /** The tokenizer is broken, or there is none. */
+  | "tokenizer"
+  /** A saved session is another model's. */
+  | "session"
+  /** Bytes are no saved session, or one that was cut or altered. */
+  | "session-format"
+  | "no-gpu" | "limit" | "out-of-memory" | "device-lost" | "gpu" | "unsupported";

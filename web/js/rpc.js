@@ -1,17 +1,23 @@
 // Calls across a message port: requests with promises, and events. Both sides use this file.
 
+import { DeltanetError } from "./errors.js";
+
+/** Codes for errors of the browser's own: of files that cannot be read, and of text that is no JSON. */
+const CODES = { NotReadableError: "file", NotFoundError: "file", SecurityError: "file", SyntaxError: "format" };
+
 /** An error as plain data: errors do not keep their extra fields when they are posted. */
 export function packError(error) {
-  const { name = "Error", message = String(error), code, stack } = error ?? {};
-  return { name, message, code: code ?? (error instanceof WebAssembly.RuntimeError ? "crashed" : undefined), stack };
+  const { name = "Error", message = String(error), stack } = error ?? {};
+  // (DOM exceptions have numbers for codes.)
+  let code = typeof error?.code === "string" ? error.code : CODES[name];
+  if (error instanceof WebAssembly.RuntimeError) code = "crashed";
+  return { name, message, code, stack };
 }
 
 export function unpackError({ name, message, code }) {
+  if (code) return new DeltanetError(code, message);
   if (name === "AbortError") return new DOMException(message, name);
-  const error = new Error(message);
-  error.name = name;
-  if (code) error.code = code;
-  return error;
+  return Object.assign(new Error(message), { name });
 }
 
 /** The calling side. `events[name](data)` hears what the other side tells. */
@@ -32,7 +38,12 @@ export class Caller {
     const id = this.#next++;
     return new Promise((resolve, reject) => {
       this.#open.set(id, { resolve, reject });
-      this.#port.postMessage({ id, method, argument }, transfer);
+      try {
+        this.#port.postMessage({ id, method, argument }, transfer);
+      } catch (error) {
+        this.#open.delete(id);
+        reject(new DeltanetError("argument", `${method}: expected values that a Worker can be sent, got others (${error.message})`));
+      }
     });
   }
 

@@ -1,6 +1,7 @@
 // What runs in the Worker: models, sessions and canvases by number, and the calls on them.
 
 import init, { Easel, Engine } from "./pkg/deltanet_web.js";
+import { DeltanetError, disposed } from "./errors.js";
 import { collect } from "./files.js";
 import { Moved, answer } from "./rpc.js";
 import * as store from "./store.js";
@@ -12,7 +13,7 @@ const inNode = typeof process === "object" && Boolean(process.versions?.node);
 /** The device to ask the module for. Node has no WebGPU: there `auto` is the CPU engine. */
 function possible(device) {
   if (!inNode) return device;
-  if (device === "gpu") throw Object.assign(new Error("no usable GPU: Node has no WebGPU"), { code: "no-gpu" });
+  if (device === "gpu") throw new DeltanetError("no-gpu", "no usable GPU: Node has no WebGPU");
   return (device ?? "auto") === "auto" ? "cpu" : device;
 }
 
@@ -27,12 +28,11 @@ async function instantiate() {
   return new Engine();
 }
 
-/** Lets messages in, and the browser draw: a task, not a microtask. */
-const pause = (() => {
+/** Lets messages in, and the browser draw: a task, not a microtask. (In Node one port's messages may keep others' waiting.) */
+const pause = globalThis.setImmediate ? () => new Promise(setImmediate) : (() => {
   const { port1, port2 } = new MessageChannel();
   const waiting = [];
   port1.onmessage = () => waiting.shift()?.();
-  port1.unref?.();
   return () => new Promise((resolve) => {
     waiting.push(resolve);
     port2.postMessage(null);
@@ -57,12 +57,12 @@ export function serve(port) {
   const sessions = new Map();
   const endings = new Map();
   const easels = new Map();
-  const loads = new Map();
+  /** What can be stopped, by number. */
   const runs = new Map();
 
   const get = (map, id, what) => {
     const found = map.get(id);
-    if (!found) throw Object.assign(new Error(`${what}: it has been disposed of`), { code: "argument" });
+    if (!found) throw disposed(what);
     return found;
   };
 
@@ -73,11 +73,35 @@ export function serve(port) {
     return id;
   }
 
-  /** Runs `work` on a session after whatever it is doing; rebuilds the device and tries again if it was lost. */
-  function onSession(id, work) {
+  /** Something of a session's that `stop` ends, with an error if it is not to end well. */
+  function begin(run, session, more) {
+    const state = { session, stopped: false, wake: () => {}, ...more };
+    state.stop = (error) => {
+      state.stopped = true;
+      state.error ??= error;
+      state.wake();
+    };
+    runs.set(run, state);
+    return state;
+  }
+
+  /** A session that does not generate. */
+  function idle(id) {
     const session = get(sessions, id, "session");
+    // Whoever calls may be the one whom the generation waits for: to wait for its end might take for ever.
+    if (session.writing && !session.writing.stopped) {
+      throw new DeltanetError("busy", "session: expected one that is idle, got one that generates: stop that, or await its `done`, first");
+    }
+    return session;
+  }
+
+  /** Runs `work` on a session that does not generate, after whatever else it is doing. */
+  const onSession = async (id, work) => inTurn(idle(id), work);
+
+  /** Runs `work` on a session after whatever it is doing; rebuilds the device and tries again if it was lost. */
+  function inTurn(session, work) {
     const result = session.queue.then(async () => {
-      get(sessions, id, "session");
+      get(sessions, session.id, "session");
       const attempt = () => {
         const active = Promise.resolve(work(session));
         session.active = active.catch(() => {});
@@ -94,19 +118,30 @@ export function serve(port) {
     return result;
   }
 
-  /** `onSession` for work that feeds a session piece by piece: a second attempt begins where the first one did. */
-  function fromTheStart(id, work) {
-    let before;
-    return onSession(id, async (session) => {
-      const now = session.raw.tokens();
-      before ??= now;
-      if (now.length > before.length) {
-        await session.raw.reset();
-        if (before.length > 0) await session.raw.feed(before);
-      }
-      return work(session);
-    });
-  }
+  /** What a reading asks between pieces: it tells how far it is, lets messages in, and says whether to go on. */
+  const between = (state, run, total) => async (read) => {
+    tell("progress", { run, read, total });
+    await pause();
+    return !state.stopped;
+  };
+
+  const tokensOf = (raw, prompt) => (typeof prompt === "string" ? raw.encode(prompt) : prompt);
+  const described = (model, tokens) => ({
+    tokens,
+    texts: model.raw.info().hasTokenizer ? model.raw.pieces(tokens) : Array.from(tokens, () => ""),
+  });
+
+  /** Reads a prompt, for the results of `method`. One that is stopped leaves the session as it was. */
+  const reading = (method, finish) => ({ session, run, prompt }) => {
+    const state = begin(run, session);
+    return onSession(session, async ({ raw, model }) => {
+      const tokens = tokensOf(raw, prompt);
+      const result = await raw.read(method, tokens, between(state, run, tokens.length));
+      if (!result) throw state.error ?? new DOMException("reading was aborted", "AbortError");
+      tell("progress", { run, read: tokens.length, total: tokens.length });
+      return finish(result, model, tokens);
+    }).finally(() => runs.delete(run));
+  };
 
   /** After an error: whether the same may be tried again, on a device that has been opened since. */
   async function mended(model, error) {
@@ -128,7 +163,7 @@ export function serve(port) {
       await model.raw.reopen();
       for (const id of model.sessions) {
         const session = sessions.get(id);
-        await session.raw.refeed();
+        await session.raw.refeed(() => pause().then(() => true));
         session.painter.free();
         session.painter = session.raw.painter();
       }
@@ -142,11 +177,11 @@ export function serve(port) {
       return (await ready()).open(possible(device));
     },
 
-    async load({ load, source, options }) {
+    async load({ run, source, options }) {
       options = { ...options, device: possible(options.device) };
       const abort = new AbortController();
-      loads.set(load, abort);
-      const progress = (data) => tell("progress", { load, ...data });
+      runs.set(run, { stop: () => abort.abort() });
+      const progress = (data) => tell("progress", { run, ...data });
       try {
         const engine = await ready();
         // The device opens while the weights arrive, and compiles what this model needed last time; if it fails,
@@ -172,56 +207,66 @@ export function serve(port) {
         abort.signal.throwIfAborted();
         return { model: model.id, session, info: raw.info(), grid: sessions.get(session).painter.grid() };
       } finally {
-        loads.delete(load);
+        runs.delete(run);
       }
-    },
-    cancelLoad({ load, reason }) {
-      loads.get(load)?.abort(new DOMException(reason, "AbortError"));
     },
 
     encode: ({ model, text }) => get(models, model, "model").raw.encode(text),
     decode: ({ model, tokens }) => get(models, model, "model").raw.decode(tokens),
     pieces: ({ model, tokens }) => get(models, model, "model").raw.pieces(tokens),
 
-    feed({ session, prompt }) {
-      return onSession(session, async ({ raw, model }) => {
-        const tokens = typeof prompt === "string" ? await raw.feedText(prompt) : Uint32Array.from(prompt);
-        if (typeof prompt !== "string") await raw.feed(tokens);
-        const texts = model.raw.info().hasTokenizer ? model.raw.pieces(tokens) : Array.from(tokens, () => "");
-        return { tokens, texts };
-      });
-    },
+    feed: reading("feed", (_, model, tokens) => described(model, tokens)),
+    score: reading("score", (result) => new Moved(result, [result.buffer])),
+    gates: reading("gates", (result) => new Moved(result, [result.buffer])),
 
-    /** Streams pieces as events. `credit` batches go out before the other side must ask for more. */
-    generate({ session, run, options, credit }) {
-      const state = { session, credit, stopped: false, wake: () => {} };
-      runs.set(run, state);
-      let left = options.maxTokens ?? 256;
+    /**
+     * Reads the prompt, if there is one, then streams pieces as events. `credit` batches go out before the other side
+     * must ask for more.
+     */
+    async generate({ session: id, run, prompt, options, credit }) {
+      const session = idle(id);
+      const state = begin(run, id, { credit });
+      session.writing = state;
       let drawn = 0;
-      const work = async ({ raw, id, model }) => {
+      let left = options.maxTokens ?? 256;
+      let read;
+      const write = async ({ raw, model }) => {
+        // Before the prompt, which takes long and would stay.
+        raw.check(options);
+        if (prompt !== undefined && !read) {
+          const tokens = tokensOf(raw, prompt);
+          const whole = await raw.read("feed", tokens, between(state, run, tokens.length));
+          if (whole) {
+            tell("progress", { run, read: tokens.length, total: tokens.length });
+            read = described(model, tokens);
+          }
+        }
+        if (state.stopped) return { finish: "cancelled", endToken: null, tail: "", prompt: read };
         const software = model.raw.onSoftware();
         const frame = software ? SOFTWARE_FRAME_MS : FRAME_MS;
         const steps = software ? { stepsAhead: SOFTWARE_STEPS } : {};
-        if (state.stopped) return { finish: "cancelled", endToken: null, tail: "" };
-        return raw.generate({ ...steps, ...options, maxTokens: left }, async (tokens, logprobs, texts) => {
+        const result = await raw.generate({ ...steps, ...options, maxTokens: left }, async (tokens, logprobs, texts) => {
           left -= tokens.length;
           state.credit -= 1;
           tell("pieces", { run, tokens, logprobs, texts }, [tokens.buffer, logprobs.buffer]);
           if (performance.now() - drawn >= frame) {
             drawn = performance.now();
-            // A picture that fails is not the text's business: if the device was lost, the text will hear of it.
-            await redraw(id).catch(() => {});
+            await redraw(id);
           }
           await pause();
           // The state stays that of what the other side has until it asks for more.
           while (state.credit <= 0 && !state.stopped) await new Promise((resolve) => (state.wake = resolve));
           return !state.stopped;
         });
+        return { ...result, prompt: read };
       };
-      return onSession(session, work).finally(async () => {
+      try {
+        return await inTurn(session, write);
+      } finally {
         runs.delete(run);
-        await redraw(session).catch(() => {});
-      });
+        if (session.writing === state) session.writing = undefined;
+        await redraw(id);
+      }
     },
     more({ run, credit }) {
       const state = runs.get(run);
@@ -229,17 +274,10 @@ export function serve(port) {
       state.credit += credit;
       state.wake();
     },
-    stop({ run }) {
-      const state = runs.get(run);
-      if (!state) return;
-      state.stopped = true;
-      state.wake();
-    },
+    stop: ({ run }) => runs.get(run)?.stop(),
 
     tokens: ({ session }) => onSession(session, ({ raw }) => raw.tokens()),
     logits: ({ session }) => onSession(session, ({ raw }) => raw.logits()),
-    score: ({ session, tokens }) => fromTheStart(session, ({ raw }) => raw.score(tokens)),
-    gates: ({ session, tokens }) => fromTheStart(session, ({ raw }) => raw.gates(tokens)),
     reset: ({ session }) => onSession(session, ({ raw }) => raw.reset()),
     fork: ({ session }) => onSession(session, ({ raw, model }) => addSession(model, raw.fork())),
     save: ({ session }) => onSession(session, async ({ raw }) => {
@@ -304,7 +342,7 @@ export function serve(port) {
 
   /** Frees a session once it is idle. */
   async function end({ id, model, queue }) {
-    for (const [run, state] of runs) if (state.session === id) methods.stop({ run });
+    for (const state of runs.values()) if (state.session === id) state.stop(disposed("session"));
     await queue;
     const session = sessions.get(id);
     sessions.delete(id);
@@ -318,9 +356,10 @@ export function serve(port) {
     for (const easel of easels.values()) easel.raw?.clear();
   }
 
+  /** A picture that fails is not the text's business: if the device was lost, the text will hear of it. */
   async function redraw(session) {
     for (const easel of easels.values()) {
-      if (easel.session === session) await draw(easel);
+      if (easel.session === session) await draw(easel).catch(() => {});
     }
   }
 

@@ -2,6 +2,8 @@
 
 import { $, bytes, draw, make, number } from "./dom.js";
 
+/** Words read at a time for the text's shades. */
+const PART = 256;
 /** Pixels between heads. */
 const GAP = 4;
 
@@ -161,16 +163,18 @@ export class Memory {
     }
     const { layers, heads } = this.#session.grid;
     const piece = 2 * layers * heads;
-    const from = this.#eyeAt.length;
-    const ids = todo.slice(from).map((t) => t.id);
-    if (ids.length > 0) {
+    for (;;) {
+      this.#paintText();
+      const from = this.#eyeAt.length;
+      const ids = todo.slice(from, from + PART).map((t) => t.id);
+      // Whoever has turned to the plain text, or gone back in the story, waits for nothing.
+      if (ids.length === 0 || this.#shade === "plain" || story.tokens[from] !== todo[from]) return;
       const gates = await eye.gates(ids);
       // Another model came meanwhile.
       if (eye !== this.#eye) return;
       ids.forEach((_, i) => (todo[from + i].gates = gates.subarray(i * piece, (i + 1) * piece)));
       this.#eyeAt.push(...ids);
     }
-    this.#paintText();
   }
 
   /** Write strength and forgetting of a token: of the head looked at, or over all. */

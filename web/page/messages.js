@@ -108,6 +108,11 @@ const WORDS = {
   },
 };
 
+// The library tells these apart; their messages, too.
+WORDS.missing = WORDS.format;
+WORDS["session-format"] = WORDS.session;
+WORDS.disposed = WORDS.crashed;
+
 /** Errors of the browser itself, which have names and no codes. */
 function codeOf(error) {
   if (error?.code in WORDS) return error.code;

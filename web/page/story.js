@@ -11,6 +11,7 @@ export class Story {
   /** Index of the token under the reader's cursor, or −1. */
   cursor = -1;
   #view = $("story");
+  #pending = document.createElement("ins");
   /** Called with an index when the reader points at a word. */
   onPlace = () => {};
 
@@ -52,6 +53,16 @@ export class Story {
     this.#view.append(fragment);
     this.#view.hidden = false;
     if (follow) this.#toEnd();
+  }
+
+  /** Shows words that are being read and are no tokens yet, at the end; "" takes them away. */
+  pend(text) {
+    const follow = this.#atEnd();
+    this.#pending.textContent = text;
+    if (text) this.#view.append(this.#pending);
+    else this.#pending.remove();
+    this.#view.hidden = !text && this.length === 0;
+    if (text && follow) this.#toEnd();
   }
 
   /** Text that no token completed. */
@@ -123,7 +134,7 @@ export class Story {
 
   /** Where the text ends in the window. */
   #end() {
-    return this.tokens.at(-1)?.element.getBoundingClientRect().bottom ?? 0;
+    return this.#view.lastElementChild?.getBoundingClientRect().bottom ?? 0;
   }
 
   /** Whether the end is in view: then it stays in view. */

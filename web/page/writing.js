@@ -14,24 +14,54 @@ export async function write(prompt, options = settings.next()) {
   $("welcome").hidden = true;
   if (focused) home();
   // The button says what can be done from here on, before anything has to wait.
-  app.run = { stop: () => (app.run.stopped = true) };
+  const reading = new AbortController();
+  app.run = { stop: () => reading.abort() };
   update();
   try {
-    app.before = { length: story.length, bytes: story.length > 0 ? await app.session.save() : undefined, prompt };
-    if (prompt) {
-      const words = app.session.info.hasTokenizer ? prompt : numbers(prompt);
-      const { tokens, texts } = await app.session.feed(words);
-      story.add(tokens, label(tokens, texts), { yours: true });
-      update();
-    }
-    if (app.run.stopped) return;
-    await generate(options);
+    await read(prompt, reading.signal);
+    if (!reading.signal.aborted) await generate(options);
   } catch (error) {
-    failed(error);
+    if (!reading.signal.aborted) failed(error);
   } finally {
     app.run = undefined;
     refresh();
   }
+}
+
+/** Reads the reader's words, if any. What is stopped, or fails, is theirs again, and all is as it was. */
+async function read(prompt, signal) {
+  const before = app.before;
+  if (prompt) story.pend(prompt);
+  try {
+    app.before = { length: story.length, bytes: story.length > 0 ? await app.session.save() : undefined, prompt };
+    if (!prompt) return;
+    const words = app.session.info.hasTokenizer ? prompt : numbers(prompt);
+    const { tokens, texts } = await app.session.feed(words, { signal, onProgress: showReading() });
+    story.pend("");
+    story.add(tokens, label(tokens, texts), { yours: true });
+    update();
+  } catch (error) {
+    app.before = before;
+    story.pend("");
+    $("welcome").hidden = story.length > 0;
+    const box = $("prompt");
+    if (prompt) box.value = box.value ? `${prompt} ${box.value}` : prompt;
+    throw error;
+  } finally {
+    $("speed").textContent = "";
+  }
+}
+
+/** Says how far a prompt is read, once that takes a while. */
+function showReading() {
+  const start = performance.now();
+  let told = false;
+  return ({ read, total }) => {
+    if (performance.now() - start < 250) return;
+    $("speed").textContent = `Reading ${number(read)} of ${number(total)} tokens`;
+    if (!told) say("Reading your words.");
+    told = true;
+  };
 }
 
 /** Token ids that were typed, for a model without words. */
@@ -79,7 +109,8 @@ async function rewind(length, tokens = story.ids) {
   const fits = state && await app.session.restore(state.bytes).catch(() => false);
   if (!fits) await app.session.reset();
   const rest = target.slice(fits ? state.length : 0);
-  if (rest.length > 0) await app.session.feed(rest);
+  if (rest.length > 0) await app.session.feed(rest, { onProgress: showReading() });
+  $("speed").textContent = "";
 }
 
 async function again() {

@@ -30,6 +30,7 @@ impl From<Failure> for JsValue {
 fn code(error: &Error) -> &'static str {
     match error {
         Error::Io { .. } => "io",
+        Error::Missing { .. } => "missing",
         Error::Format { .. } => "format",
         Error::Config { .. } => "config",
         Error::Tensor { .. } => "tensor",
@@ -39,7 +40,8 @@ fn code(error: &Error) -> &'static str {
         Error::Limit { .. } => "limit",
         Error::OutOfMemory(_) => "out-of-memory",
         Error::DeviceLost(_) => "device-lost",
-        Error::Session(_) => "session",
+        Error::Session(_) => "session-format",
+        Error::OtherModel => "session",
         Error::Unsupported(_) => "unsupported",
         _ => "gpu",
     }

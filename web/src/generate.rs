@@ -5,12 +5,12 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use deltanet::session::{Finish, GenerateOptions, Piece, Session};
-use js_sys::{Array, Float32Array, Function, Object, Promise, Uint32Array};
-use wasm_bindgen::{JsCast, JsValue};
-use wasm_bindgen_futures::JsFuture;
+use js_sys::{Array, Float32Array, Function, Object, Uint32Array};
+use wasm_bindgen::JsValue;
 
-use crate::error::{Failure, Result};
+use crate::error::Result;
 use crate::options::set;
+use crate::read::ask;
 
 /// Tokens of an engine that never waits are handed over at least this often.
 const EVERY_MS: f64 = 24.0;
@@ -92,15 +92,5 @@ async fn hand_over(batch: &mut Vec<Piece>, on_pieces: &Function) -> Result<bool>
     let texts: Array = batch.drain(..).map(|p| JsValue::from(p.text)).collect();
     let tokens = Uint32Array::from(tokens.as_slice());
     let logprobs = Float32Array::from(logprobs.as_slice());
-    let answer = on_pieces.call3(&JsValue::NULL, &tokens, &logprobs, &texts).map_err(callback)?;
-    let answer = match answer.dyn_into::<Promise>() {
-        Ok(promise) => JsFuture::from(promise).await.map_err(callback)?,
-        Err(value) => value,
-    };
-    Ok(answer.as_bool() != Some(false))
-}
-
-fn callback(error: JsValue) -> Failure {
-    let text = error.dyn_ref::<js_sys::Error>().map_or_else(|| format!("{error:?}"), |e| String::from(e.message()));
-    Failure(deltanet::Error::Unsupported(format!("the callback failed: {text}")))
+    ask(on_pieces, &[tokens.into(), logprobs.into(), texts.into()]).await
 }

@@ -18,6 +18,7 @@ mod model;
 mod operators;
 mod options;
 mod painter;
+mod read;
 mod session;
 
 pub use engine::Engine;

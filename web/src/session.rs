@@ -13,6 +13,7 @@ use crate::generate;
 use crate::model::ModelCell;
 use crate::options;
 use crate::painter::Painter;
+use crate::read::{self, Reading};
 
 /// A text being read and written by a model. While it generates, it is away: every other call says that it is busy.
 #[wasm_bindgen]
@@ -52,20 +53,30 @@ impl WebSession {
         Ok(self.get()?.tokens().to_vec())
     }
 
-    /// Feeds token ids.
-    pub async fn feed(&self, tokens: Vec<u32>) -> Result<()> {
-        self.with(async |s| Ok(s.feed(&tokens)?)).await
+    /// The tokens that a text at this place is: at a session's start with the one that begins a text.
+    ///
+    /// # Errors
+    /// The session is busy; no tokenizer.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        Ok(self.get()?.encode(text)?)
     }
 
-    /// Feeds a text; returns the tokens that were fed, the one that begins a text included.
-    #[wasm_bindgen(js_name = feedText)]
-    pub async fn feed_text(&self, text: String) -> Result<Vec<u32>> {
-        self.with(async |s| {
-            let before = s.tokens().len();
-            s.feed_text(&text)?;
-            Ok(s.tokens().get(before..).unwrap_or_default().to_vec())
-        })
-        .await
+    /// Checks the options of [`WebSession::generate`].
+    ///
+    /// # Errors
+    /// Options out of their domain.
+    pub fn check(&self, options: &JsValue) -> Result<()> {
+        Ok(options::generation(options)?.check(&self.model.model())?)
+    }
+
+    /// Feeds token ids, in pieces: before each, `go_on(read)` answers, or promises to answer, whether to go on. When it
+    /// does not, or something fails, the session is as it was before. Returns nothing then, else what was asked for:
+    /// `feed` nothing in particular, `score` −ln p of each token, `gates` β and decay of each, `[tokens, layers, heads, 2]`
+    /// (see `Session::gates_async`).
+    pub async fn read(&self, what: String, tokens: Vec<u32>, go_on: JsValue) -> Result<Option<Vec<f32>>> {
+        let what = Reading::named(&what)?;
+        let go_on = crate::loader::function(&go_on, "callback")?;
+        self.with(async |s| read::run(s, &tokens, what, &go_on).await).await
     }
 
     /// Generates. `on_pieces(tokens, logprobs, texts)` gets what has come, up to `pieces` tokens at a time (an option
@@ -97,16 +108,6 @@ impl WebSession {
         self.with(async |s| Ok(s.logits_async().await?)).await
     }
 
-    /// Feeds tokens and returns −ln p of each.
-    pub async fn score(&self, tokens: Vec<u32>) -> Result<Vec<f32>> {
-        self.with(async |s| Ok(s.score_async(&tokens).await?)).await
-    }
-
-    /// Feeds tokens; β and decay of each, `[tokens, layers, heads, 2]`: see `Session::gates_async`.
-    pub async fn gates(&self, tokens: Vec<u32>) -> Result<Vec<f32>> {
-        self.with(async |s| Ok(s.gates_async(&tokens).await?)).await
-    }
-
     /// The session as bytes that every engine of the same model loads.
     pub async fn save(&self) -> Result<Vec<u8>> {
         self.with(async |s| Ok(s.save_async().await?)).await
@@ -117,11 +118,13 @@ impl WebSession {
         self.with(async |s| Ok(s.restore(&bytes)?)).await
     }
 
-    /// Makes the session's state again on the model's present device, from its tokens: after a lost device.
-    pub async fn refeed(&self) -> Result<()> {
+    /// Makes the session's state again on the model's present device, from its tokens: after a lost device. `pause(read)`
+    /// is called as by [`WebSession::read`], and must not end it.
+    pub async fn refeed(&self, pause: JsValue) -> Result<()> {
         let tokens = self.tokens()?;
+        let pause = crate::loader::function(&pause, "callback")?;
         let mut session = self.model.model().session()?;
-        session.feed(&tokens)?;
+        read::run(&mut session, &tokens, Reading::Feed, &pause).await?;
         *self.session.borrow_mut() = Some(session);
         Ok(())
     }

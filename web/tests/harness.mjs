@@ -12,6 +12,8 @@ export const root = join(here, "..", "..");
 /** The built site; DELTANET_SITE names another folder. */
 export const site = process.env.DELTANET_SITE ?? join(root, "web", "dist");
 export const golden = join(root, "tests", "golden");
+/** The native program, if it has been built. */
+export const native = join(root, "target", "release", process.platform === "win32" ? "deltanet.exe" : "deltanet");
 export const demo = join(root, "models", "stories-17m");
 /** Screenshots go here; git ignores the folder. */
 export const artefacts = join(root, "tests", "artefacts", "web");

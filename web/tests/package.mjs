@@ -138,6 +138,44 @@ export async function packages(name) {
       problems.splice(0);
     });
 
+    for (const device of ["cpu", "gpu"]) {
+      await test(`${name}: a prompt that is aborted, or loses its device, while it is read (${device})`, async () => {
+        const result = await page.evaluate(async (device) => {
+          const { debug, load } = await import("/js/index.js");
+          const session = await load("/models/stories-17m/files.json", { device });
+          const long = Uint32Array.from({ length: 200 }, (_, i) => 10 + ((i * 7919) % 3000));
+          const worst = (a, b) => a.reduce((most, x, i) => Math.max(most, Math.abs(x - b[i])), 0);
+          await session.feed("Once upon a time");
+          const [tokens, logits] = [await session.tokens(), await session.logits()];
+          // What comes back when something happens after the first piece.
+          const disturbed = (happens, signal) => {
+            let once = true;
+            const onProgress = ({ read }) => {
+              if (read > 0 && once) happens();
+              if (read > 0) once = false;
+            };
+            return session.feed(long, { onProgress, signal });
+          };
+          const abort = new AbortController();
+          const aborted = await disturbed(() => abort.abort(), abort.signal).then(() => "fed", (e) => e.name);
+          const length = (await session.tokens()).length - tokens.length;
+          const off = worst(await session.logits(), logits);
+          let busy;
+          for await (const _ of session.generate(undefined, { maxTokens: 2 })) busy = await session.save().catch((e) => e.code);
+          await session.reset();
+          await session.feed(long);
+          const whole = await session.logits();
+          await session.reset();
+          if (device === "gpu") await disturbed(() => debug.loseDevice());
+          else await session.feed(long);
+          const lost = worst(await session.logits(), whole);
+          return { aborted, length, off, busy, lost, left: await session.dispose() };
+        }, device);
+        problems.splice(0);
+        assertEqual({ ...result, lost: result.lost < 1e-3 }, { aborted: "AbortError", length: 0, off: 0, busy: "busy", lost: true, left: 0 }, "what happened");
+      });
+    }
+
     await test(`${name}: a hundred rounds leave nothing behind`, async () => {
       const result = await page.evaluate(async () => {
         const { debug, load, open } = await import("/js/index.js");

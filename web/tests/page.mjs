@@ -104,6 +104,46 @@ export async function pages(name) {
       return `Stop at ${pressed} tokens, ended at ${first.length}`;
     });
 
+    await test(`${name}: a long prompt is seen at once, read where it can be watched, and stopped`, async () => {
+      assertEqual(await ready(page, `${server.url}?device=cpu`), "", "message");
+      const words = "The fox ran over the hill and into the woods. ".repeat(300);
+      const fill = (text) => page.$eval("#prompt", (box, t) => {
+        box.value = t;
+        box.dispatchEvent(new Event("input", { bubbles: true }));
+      }, text);
+      const waits = [];
+      for (const how of ["Escape", "Stop"]) {
+        await fill(words);
+        await page.focus("#prompt");
+        await page.keyboard.press("Enter");
+        await page.waitForFunction((w) => document.querySelector("#story ins")?.textContent === w, { timeout: 3000 }, words);
+        await page.waitForFunction(() => /^Reading [\d,]+ of [\d,]+ tokens$/.test(document.getElementById("speed").textContent), { timeout: 20_000 });
+        if (how === "Stop") await shoot(page, `${name}-reading`);
+        const pressed = performance.now();
+        if (how === "Stop") await page.click("#go");
+        else await page.keyboard.press("Escape");
+        await button(page, "Tell the story");
+        waits.push(performance.now() - pressed);
+        assert(waits.at(-1) < 4000, `${how} took ${waits.at(-1).toFixed(0)} ms`);
+        const after = await page.evaluate(() => ({
+          box: document.getElementById("prompt").value,
+          story: document.getElementById("story").textContent,
+          welcome: !document.getElementById("welcome").hidden,
+          speed: document.getElementById("speed").textContent,
+        }));
+        assertEqual(after, { box: words, story: "", welcome: true, speed: "" }, `after ${how}`);
+      }
+      await fill("");
+      const want = [...expected["0.ids"].data].slice(0, expected["0.prompt_len"].data[0] + 8);
+      await set(page, "temperature", 0);
+      await set(page, "repetitionPenalty", 1);
+      await set(page, "maxTokens", 8);
+      await tell(page, PROMPTS[0]);
+      assertEqual(await ids(page), want, "a story after that");
+      quiet();
+      return `${waits.map((w) => w.toFixed(0)).join(" and ")} ms to stop`;
+    });
+
     await test(`${name}: a second visit starts at once`, async () => {
       const visit = async (address) => {
         const start = performance.now();

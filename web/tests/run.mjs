@@ -3,6 +3,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { find, names } from "./browsers.mjs";
+import { calls } from "./calls.mjs";
 import { fail, finish, site, skip } from "./harness.mjs";
 import { keyboards } from "./keyboard.mjs";
 import { node } from "./node.mjs";
@@ -19,7 +20,10 @@ if (!existsSync(join(site, "index.html"))) {
 // Words that name a browser leave the others alone.
 const words = process.argv.slice(2);
 const wanted = (name) => words.length === 0 || words.some((w) => w.startsWith(name) || !["node", ...names].some((n) => w.startsWith(n)));
-if (wanted("node")) await node();
+if (wanted("node")) {
+  await node();
+  await calls();
+}
 for (const name of names) {
   if (!wanted(name)) continue;
   if (!find(name)) {

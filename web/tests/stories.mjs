@@ -5,12 +5,11 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launch } from "./browsers.mjs";
-import { assert, assertEqual, demo, golden, root, serve, site, skip, test } from "./harness.mjs";
+import { assert, assertEqual, demo, golden, native, serve, site, skip, test } from "./harness.mjs";
 import { button, drop, ids, length, message, press, ready, set, tell, written } from "./reader.mjs";
 import { readSafetensors } from "./safetensors.mjs";
 
 const TINY = join(golden, "checkpoints", "fla-gated_deltanet-tiny");
-const native = join(root, "target", "release", process.platform === "win32" ? "deltanet.exe" : "deltanet");
 
 /** A copy of the demo model's config.json with one field changed: a folder without weights. */
 function spoilt(folder, change) {

@@ -62,9 +62,11 @@ pub(crate) fn build(options: &Options) -> Result<PathBuf> {
 
     let web = root().join("web");
     copy(&web.join("page"), &site)?;
-    // Comments stay at home; those of the package, which developers read, do not.
-    run(helper().arg("bare").arg(&site))?;
     copy(&web.join("js"), &site.join("js"))?;
+    // Comments stay at home: what developers read of the package is its types and its README.
+    for folder in [&site, &site.join("js")] {
+        run(helper().arg("bare").arg(folder))?;
+    }
     println!("==> sizes");
     run(helper().arg("sizes").arg(&site))?;
     // After the sizes: a model is data.

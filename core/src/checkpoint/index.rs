@@ -25,7 +25,7 @@ pub(super) fn read(files: &Files) -> Result<BTreeMap<String, TensorView>> {
             Some(file) => format!("not found, only {file}: save the model as safetensors first"),
             None => format!("not found, and neither is {INDEX}"),
         };
-        return Err(Error::format(files.path("model.safetensors"), advice));
+        return Err(Error::missing(files.path("model.safetensors"), advice));
     };
     let index: Index = serde_json::from_str(&text).map_err(|e| Error::format(&path, format!("invalid index: {e}")))?;
     let shards: BTreeSet<&String> = index.weight_map.values().collect();
@@ -41,7 +41,7 @@ pub(super) fn read(files: &Files) -> Result<BTreeMap<String, TensorView>> {
     for shard in shards {
         let file = files.path(shard);
         let bytes =
-            files.large(shard)?.ok_or_else(|| Error::format(&file, format!("not found, but named in {INDEX}")))?;
+            files.large(shard)?.ok_or_else(|| Error::missing(&file, format!("not found, but named in {INDEX}")))?;
         for tensor in safetensors::read(&file, &bytes)? {
             match index.weight_map.get(&tensor.name) {
                 Some(place) if place == shard => tensors.insert(tensor.name.clone(), tensor),

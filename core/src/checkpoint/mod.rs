@@ -122,7 +122,7 @@ impl Checkpoint {
     fn read(files: &Files) -> Result<Self> {
         let config = files
             .text("config.json", MAX_CONFIG)?
-            .ok_or_else(|| Error::format(files.path("config.json"), "not found; a checkpoint needs one"))?;
+            .ok_or_else(|| Error::missing(files.path("config.json"), "not found; a checkpoint needs one"))?;
         let generation_config = files.text("generation_config.json", MAX_CONFIG)?;
         let tokenizer = files.small("tokenizer.json", MAX_TOKENIZER)?;
         let tensors = match files.large("model.safetensors")? {

@@ -41,6 +41,8 @@ pub(super) const PREFILL_ROWS: [usize; 6] = [1, 16, 64, 256, 512, 2048];
 const PREFILL_MOST: usize = 512;
 /// The same on a large device, which 2,048 rows do not keep busy for long.
 const PREFILL_MOST_LARGE: usize = 2048;
+/// See [`Runner::reading_rows`].
+const SOFTWARE_READING: usize = 64;
 /// Most rows of a decode.
 pub const MAX_DECODE_ROWS: usize = 64;
 /// Most decode steps in one submission.
@@ -251,6 +253,12 @@ impl Runner {
     /// mark large devices.
     fn prefill_rows(&self) -> usize {
         if self.stage.gpu.caps().coop16 { PREFILL_MOST_LARGE } else { PREFILL_MOST }
+    }
+
+    /// Tokens of a prompt after which its reader may end it: whole pieces of a prefill, or, where a program imitates the
+    /// GPU, what it reads in half a second.
+    pub(crate) fn reading_rows(&self) -> usize {
+        if self.stage.gpu.caps().software { SOFTWARE_READING } else { PREFILL_MOST_LARGE }
     }
 
     /// Most tokens of one [`Runner::score`].

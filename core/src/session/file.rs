@@ -86,7 +86,7 @@ pub(super) fn read(spec: &Spec, bytes: &[u8]) -> Result<(Vec<u32>, SlotState)> {
         return Err(bad(format!("expected version {VERSION}, got {version}")));
     }
     if r.bytes(16)? != spec.fingerprint {
-        return Err(bad("it belongs to another model".into()));
+        return Err(Error::OtherModel);
     }
     let (body, sum) = bytes.split_at_checked(bytes.len().saturating_sub(8)).unwrap_or_default();
     if sum.try_into().map(u64::from_le_bytes).ok() != Some(checksum(body)) {

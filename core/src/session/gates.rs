@@ -7,8 +7,8 @@ use crate::ops::{BufId, Mixer, Op};
 use crate::plan::{BufSpec, Life, Plan, PlanKind};
 use crate::rule::Decay;
 
-/// Most tokens that an engine reads at once here.
-pub(crate) const GATE_ROWS: usize = 64;
+/// Most tokens whose gates an engine finds at once.
+pub const GATE_ROWS: usize = 64;
 
 /// A prefill plan in which every mixer keeps its gates in a buffer of its own, and those mixers.
 pub(crate) fn plan(spec: &Spec, rows: usize) -> Result<(Plan, Vec<Mixer>)> {

@@ -36,6 +36,23 @@ impl Default for GenerateOptions {
     }
 }
 
+impl GenerateOptions {
+    /// Checks them, for a generation by `model`: before a long prompt is fed, say.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for options out of their domain; [`Error::Tokenizer`] for stop texts without a tokenizer.
+    pub fn check(&self, model: &Model) -> Result<()> {
+        self.sampling.check()?;
+        if self.stop.iter().any(String::is_empty) {
+            return Err(Error::argument("stop", "a text that is not empty", "\"\""));
+        }
+        if !self.stop.is_empty() {
+            model.require_tokenizer()?;
+        }
+        Ok(())
+    }
+}
+
 /// One token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
@@ -144,13 +161,7 @@ impl<'a> Batch<'a> {
                 return Err(Error::argument("sessions", "sessions of one loaded model", "several models"));
             }
             session.check_fed()?;
-            options.sampling.check()?;
-            if options.stop.iter().any(String::is_empty) {
-                return Err(Error::argument("stop", "a text that is not empty", "\"\""));
-            }
-            if !options.stop.is_empty() {
-                model.require_tokenizer()?;
-            }
+            options.check(&model)?;
             let decoder = model.tokenizer().map(|t| t.stream(false));
             let stops = StopMatcher::new(options.stop.clone());
             let finish = (options.max_tokens == 0).then_some(Finish::Length);

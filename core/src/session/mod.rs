@@ -3,9 +3,12 @@
 mod file;
 pub(crate) mod gates;
 mod generate;
+mod reading;
 mod stop;
 
+pub use gates::GATE_ROWS;
 pub use generate::{Batch, Finish, GenerateOptions, Generation, Piece};
+pub use reading::Ahead;
 
 use crate::engine::SlotState;
 use crate::error::{Error, Result};
@@ -132,6 +135,11 @@ impl Session {
         Ok(all)
     }
 
+    /// Most tokens whose scores an engine finds at once.
+    pub fn score_rows(&self) -> usize {
+        self.model.score_rows().min(self.model.reading_rows())
+    }
+
     /// Feeds one piece; the logits after each token.
     async fn scored(&mut self, piece: &[u32]) -> Result<Vec<f32>> {
         let model = self.model.clone();
@@ -187,7 +195,7 @@ impl Session {
     /// Replaces this session by a saved one. Nothing changes when the bytes are refused.
     ///
     /// # Errors
-    /// [`Error::Session`]: truncated or altered bytes, another version, another model.
+    /// [`Error::Session`]: truncated or altered bytes, another version; [`Error::OtherModel`].
     pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
         let (tokens, state) = file::read(self.model.spec(), bytes)?;
         self.model.runner().import(self.slots[0], &state)?;

@@ -7,6 +7,7 @@ use deltanet_tests::{engines, expected};
 
 mod devices;
 mod pipelines;
+mod reading;
 
 fn load(device: &Device) -> Model {
     Model::open(expected::demo_directory(), device).unwrap()

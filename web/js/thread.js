@@ -1,0 +1,74 @@
+// The Worker, and calls on it.
+
+import { disposed, DeltanetError } from "./errors.js";
+import { Caller } from "./rpc.js";
+
+let shared;
+
+/** The Worker, started when it is first needed. Without Workers (Node), the same code runs in this thread. */
+export function thread() {
+  if (shared) return shared;
+  /** By run: who hears how far it is, and who takes its pieces. By model: who hears of its device. */
+  const [progress, pieces, models] = [new Map(), new Map(), new Map()];
+  const events = {
+    progress: ({ run, ...data }) => progress.get(run)?.(data),
+    pieces: ({ run, ...data }) => pieces.get(run)?.(data),
+    lost: ({ model }) => models.get(model)?.forEach((f) => f({ type: "lost" })),
+    recovered: ({ model, info }) => models.get(model)?.forEach((f) => f({ type: "recovered", info })),
+  };
+  let port, end;
+  if (typeof Worker === "function") {
+    port = new Worker(new URL("./worker.js", import.meta.url), { type: "module", name: "deltanet" });
+    port.onerror = (event) => {
+      event.preventDefault();
+      if (shared?.port !== port) return;
+      const why = event.message ? `: ${event.message}` : "";
+      // The next call starts another.
+      finish(new DeltanetError("crashed", `the engine could not start${why}`));
+    };
+    end = () => port.terminate();
+  } else {
+    const { port1, port2 } = new MessageChannel();
+    import("./server.js").then(({ serve }) => serve(port2));
+    port = port1;
+    end = () => {
+      port1.close();
+      port2.close();
+    };
+  }
+  shared = { caller: new Caller(port, events), port, progress, pieces, models, end, next: 1 };
+  return shared;
+}
+
+function finish(error) {
+  shared.caller.fail(error);
+  shared.end();
+  shared = undefined;
+}
+
+/** Ends the Worker and everything in it. The next call starts another. */
+export function shutdown() {
+  if (shared) finish(disposed("engine", "it was shut down"));
+}
+
+/** What belongs to an engine goes with it: its numbers mean other things in the next one. */
+export function alive(home, what) {
+  if (home !== shared) throw disposed(what, "its engine has ended: load the model again");
+}
+
+/** A call that a signal may end, and that tells how far it is. `home` is what `thread` gave. */
+export async function abortable(home, method, argument, { signal, onProgress }) {
+  signal?.throwIfAborted();
+  const run = home.next++;
+  const stop = () => home.caller.tell("stop", { run });
+  if (onProgress) home.progress.set(run, onProgress);
+  signal?.addEventListener("abort", stop, { once: true });
+  try {
+    return await home.caller.call(method, { ...argument, run });
+  } catch (error) {
+    throw signal?.aborted ? signal.reason : error;
+  } finally {
+    home.progress.delete(run);
+    signal?.removeEventListener("abort", stop);
+  }
+}
