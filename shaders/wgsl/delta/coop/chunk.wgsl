@@ -41,6 +41,8 @@
 @group(0) @binding(auto) var<storage, read> chunks: array<vec4<u32>>; // first row, length, slot, index
 
 const THREADS: u32 = 256u;
+// Workgroups that a large device runs at once.
+const RUNNING: u32 = 128u;
 // Fours from row to row in the pool: eight elements more keep rows on different banks.
 const HALF_PITCH: u32 = CHUNK / 4u + 2u;
 // Places in the pool: slices of K, Q and K̃; then T, and P or a slice of keys.
@@ -125,6 +127,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
 #endfor
 #endfor
+#ifdef DELTA
+#ifndef CHANNEL
+  // A word of every line that a workgroup will read which comes when those now running are done, so that it waits in L2.
+  let then = chunks[index - min(index, max(1u, RUNNING / p.value_heads))];
+  let then_row = then.x + min(lid / 4u, max(then.y, 1u) - 1u);
+  let then_at = min(8u * (lid % 4u), K / 4u - 1u);
+  let then_query = q[(then_row * p.q_stride + p.q_at + key_head * p.q_head) / 4u + then_at].x;
+  let then_key = k[(then_row * p.k_stride + p.k_at + key_head * p.k_head) / 4u + then_at].x;
+#endif
+#endif
   var log_decay = 0.0;
   if (inside) {
 #ifdef HEAD
@@ -286,17 +298,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let t_at$j = (h * 2u + $ju) * 4u;
   var scores$j = coop_mat16x16<f32, C>();
 #endfor
-  for (var m = 0u; m < 4u; m++) {
-    let p_at = X_FROM + r * 16u * HALF_PITCH + m * 4u;
-    let scores = coopLoadT<coop_mat16x16<f16, A>>(&pool[p_at], HALF_PITCH);
+  // T stays in registers for all of these products.
+#for i FOUR
+  let p_at$i = X_FROM + r * 16u * HALF_PITCH + $iu * 4u;
+  let p$i = coopLoadT<coop_mat16x16<f16, A>>(&pool[p_at$i], HALF_PITCH);
 #for j TWO
-    let t$j = coopLoadT<coop_mat16x16<f16, B>>(&pool[t_at$j + m * 16u * HALF_PITCH], HALF_PITCH);
-    scores$j = coopMultiplyAdd(scores, t$j, scores$j);
+  let inverse$i_$j = coopLoadT<coop_mat16x16<f16, B>>(&pool[t_at$j + $iu * 16u * HALF_PITCH], HALF_PITCH);
+  scores$j = coopMultiplyAdd(p$i, inverse$i_$j, scores$j);
 #endfor
-  }
+#endfor
 #for j TWO
   coopStoreT(scores$j, &square[to$j], PITCH);
 #endfor
+#ifndef CHANNEL
+  // (To where nobody looks, lest they be left out.)
+  square[row * PITCH + PITCH - 1u][lane] = then_query + then_key;
+#endif
   workgroupBarrier();
 #for m FOUR
   operands[in_token_tiles + SCORE_AT + $mu * TILE] = half4(square[square_at$m]);
@@ -309,14 +326,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #for j TWO
   var keys$s$j = coop_mat16x16<f32, C>();
 #endfor
-  for (var m = 0u; m < 4u; m++) {
-    let x_at = X_FROM + m * 16u * HALF_PITCH + r * 4u;
-    let xs = coopLoad<coop_mat16x16<f16, A>>(&pool[x_at], HALF_PITCH);
+#for i FOUR
+  let x_at$s$i = X_FROM + $iu * 16u * HALF_PITCH + r * 4u;
+  let x$s$i = coopLoad<coop_mat16x16<f16, A>>(&pool[x_at$s$i], HALF_PITCH);
 #for j TWO
-    let t$j = coopLoadT<coop_mat16x16<f16, B>>(&pool[t_at$j + m * 16u * HALF_PITCH], HALF_PITCH);
-    keys$s$j = coopMultiplyAdd(xs, t$j, keys$s$j);
+  keys$s$j = coopMultiplyAdd(x$s$i, inverse$i_$j, keys$s$j);
 #endfor
-  }
+#endfor
 #for j TWO
   coopStoreT(keys$s$j, &square[to$j], PITCH);
 #endfor
