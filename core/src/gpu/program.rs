@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use deltanet_shaders::{Access, Variant};
 
 use super::buffer::{Binding, GpuBuffer};
+use super::clock::Clock;
 use super::device::Gpu;
 use crate::error::{Error, Result};
 
@@ -266,7 +267,24 @@ impl Program {
         }
     }
 
-    /// Runs the program once with a timestamp pair around every dispatch.
+    /// Runs the program once, as it always runs; resolves to the seconds on the GPU from the first dispatch's beginning to
+    /// the last one's end.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the device has no timestamps.
+    pub async fn time(&self, gpu: &Gpu) -> Result<f64> {
+        let mut clock = Clock::new(gpu)?;
+        let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let timestamp_writes = clock.next();
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes });
+        self.encode_into(&mut pass);
+        drop(pass);
+        gpu.queue().submit([encoder.finish()]);
+        clock.read().await
+    }
+
+    /// Runs the program once with a timestamp pair around every dispatch: what each takes. The sum is more than
+    /// [`Program::time`], since each pair takes some microseconds itself.
     ///
     /// # Errors
     /// [`Error::Unsupported`] when the device has no timestamps.

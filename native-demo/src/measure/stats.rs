@@ -59,16 +59,12 @@ impl Effort {
         Times::of(seconds).ok_or_else(|| anyhow::anyhow!("nothing was measured"))
     }
 
-    /// GPU time of a program's dispatches, where the device has timestamps.
+    /// GPU time of a program, from its first dispatch's beginning to its last one's end, where the device has timestamps.
     pub(crate) fn measure_gpu(&self, gpu: &Gpu, program: &Program) -> Result<Option<Times>> {
         if !gpu.caps().timestamps {
             return Ok(None);
         }
-        let times = self.measure(|| {
-            let timings = gpu.wait(program.profile(gpu))?;
-            Ok(timings.iter().map(|t| t.nanoseconds).sum::<f64>() * 1e-9)
-        })?;
-        Ok(Some(times))
+        self.measure(|| Ok(gpu.wait(program.time(gpu))?)).map(Some)
     }
 }
 
