@@ -1,12 +1,12 @@
 //! The kernels: one WGSL file each, under `wgsl/`.
 
 /// The text of a file of `wgsl/`: natively as it stands. Every byte of a page is on its way to somebody, so there it is
-/// bare, and what has `coop` in its path is empty, since browsers have no cooperative matrices.
+/// bare, and what is for native devices alone is empty.
 macro_rules! text {
     ($path:literal) => {{
         const WHOLE: &str = include_str!(concat!("../wgsl/", $path, ".wgsl"));
         const TEXT: &str = if cfg!(target_family = "wasm") {
-            const SOURCE: &str = if cfg!(not(target_family = "wasm")) || cooperative($path) { "" } else { WHOLE };
+            const SOURCE: &str = if cfg!(not(target_family = "wasm")) || native($path) { "" } else { WHOLE };
             const BARE: [u8; bare::<0>(SOURCE).1] = bare(SOURCE).0;
             match std::str::from_utf8(&BARE) {
                 Ok(text) => text,
@@ -49,12 +49,28 @@ macro_rules! files {
     };
 }
 
-/// Whether `coop` is in a path.
-const fn cooperative(path: &str) -> bool {
-    let b = path.as_bytes();
+/// Whether a path is of a kernel that browsers cannot run: they have no cooperative matrices, and wgpu takes no subgroups
+/// from them. (`Caps` never chooses those there.)
+const fn native(path: &str) -> bool {
+    const NAMES: [&str; 5] = ["coop", "lanes", "delta/apart/", "delta/segments/", "linear/panel"];
     let mut i = 0;
-    while i + 4 <= b.len() {
-        if b[i] == b'c' && b[i + 1] == b'o' && b[i + 2] == b'o' && b[i + 3] == b'p' {
+    while i < NAMES.len() {
+        if contains(path.as_bytes(), NAMES[i].as_bytes()) {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
+const fn contains(text: &[u8], part: &[u8]) -> bool {
+    let mut i = 0;
+    while i + part.len() <= text.len() {
+        let mut k = 0;
+        while k < part.len() && text[i + k] == part[k] {
+            k += 1;
+        }
+        if k == part.len() {
             return true;
         }
         i += 1;

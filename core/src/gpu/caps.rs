@@ -66,7 +66,9 @@ impl Caps {
     /// Of a device with these features and limits. `coop16`: its adapter has such matrices.
     pub(super) fn new(info: &wgpu::AdapterInfo, features: wgpu::Features, limits: &wgpu::Limits, coop16: bool) -> Self {
         let one_size = info.subgroup_min_size == info.subgroup_max_size;
-        let subgroups = features.contains(wgpu::Features::SUBGROUP) && one_size;
+        // The kernels with subgroups are no part of a page (`deltanet_shaders`): wgpu takes none from browsers yet.
+        let native = cfg!(not(target_family = "wasm"));
+        let subgroups = native && features.contains(wgpu::Features::SUBGROUP) && one_size;
         let software = info.device_type == wgpu::DeviceType::Cpu;
         Self {
             software,

@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::checkpoint::scan::Digest;
 
@@ -18,6 +19,8 @@ const MAGIC: [u8; 8] = *b"dltnpip\x01";
 const HEADER: usize = 8 + 16 + 16;
 /// Most of the driver's bytes that are read or written. A pipeline takes some 10 to 100 KiB, and there are a few hundred.
 const MOST: usize = 128 << 20;
+/// Age from which a temporary file is nobody's.
+const STALE: Duration = Duration::from_secs(3600);
 
 /// A device's pipeline cache, and the file that it came from and goes to.
 #[derive(Debug)]
@@ -128,6 +131,7 @@ fn write(file: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
+    sweep(file);
     let (temporary, mut out) = temporary(file)?;
     let written = parts.iter().try_for_each(|part| out.write_all(part));
     drop(out);
@@ -136,6 +140,19 @@ fn write(file: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
         let _ = std::fs::remove_file(&temporary);
     }
     renamed
+}
+
+/// Removes what processes that were ended while they wrote have left beside `file`: files of [`temporary`] that nobody
+/// has touched for an hour.
+fn sweep(file: &Path) {
+    let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else { return };
+    let prefix = [name.as_encoded_bytes(), b"."].concat();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let old = entry.metadata().and_then(|m| m.modified()).is_ok_and(|t| t.elapsed().is_ok_and(|age| age > STALE));
+        if old && entry.file_name().as_encoded_bytes().starts_with(&prefix) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// A new file beside `file`, of a name that nobody else has.

@@ -121,6 +121,34 @@ fn a_file_that_is_damaged_or_foreign_is_replaced() {
 }
 
 #[test]
+fn what_a_process_left_that_was_ended_while_it_wrote_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let gpu = open(folder.path());
+    if gpu.info().backend != wgpu::Backend::Vulkan {
+        deltanet_tests::skip::skip("compiled pipelines in a file", "only Vulkan offers them");
+        return;
+    }
+    use_it(&gpu);
+    drop(gpu);
+    let [file] = files(folder.path()).try_into().unwrap();
+    let left = |ending: &str, age: u64| {
+        let name = format!("{}{ending}", file.display());
+        let written = std::time::SystemTime::now() - std::time::Duration::from_secs(age);
+        std::fs::File::create(&name).unwrap().set_modified(written).unwrap();
+        PathBuf::from(name)
+    };
+    // Half written two hours ago; a minute ago, so perhaps still under way; and what has only a similar name.
+    let (old, new, other) = (left(".4711.0", 7200), left(".4712.0", 60), left("x", 7200));
+    // What is there is not good, so that the next device writes.
+    std::fs::write(&file, "bad").unwrap();
+    let gpu = open(folder.path());
+    use_it(&gpu);
+    drop(gpu);
+    assert!(!old.exists());
+    assert!(new.exists() && other.exists() && file.exists());
+}
+
+#[test]
 fn a_folder_that_cannot_be_written_is_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a file");
