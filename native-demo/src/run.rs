@@ -15,12 +15,10 @@ use crate::load::{Loaded, load};
 use crate::output::{Format, Token, Writer, rate, thousands, time};
 use crate::prompt;
 
-/// Tokens of a prompt between two looks at Ctrl-C.
-const PIECE: usize = 2048;
-
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     // Everything that can be wrong with the input comes before the slow parts.
     let saved = args.resume.as_deref().map(prompt::bytes).transpose()?;
+    args.save.as_deref().map(prompt::can_be_written).transpose()?;
     let prompt = match (&args.prompt, &saved) {
         (None, Some(_)) => String::new(),
         (argument, _) => prompt::read(argument.as_deref())?,
@@ -45,7 +43,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     loaded.tell();
     let start = Instant::now();
     let mut prompt_tokens = 0;
-    for piece in tokens.chunks(PIECE) {
+    for piece in tokens.chunks(session.reading_rows()) {
         if interrupt.pressed() {
             break;
         }
@@ -67,24 +65,30 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     }
     let start = Instant::now();
     let mut tokens = 0;
-    let mut generation = session.generate(options)?;
-    let finish = loop {
-        if interrupt.pressed() {
-            generation.stop()?;
-            break None;
+    // Who ends it before the prompt is read wants nothing written.
+    let finish = if interrupt.pressed() {
+        None
+    } else {
+        let mut generation = session.generate(options)?;
+        let finish = loop {
+            if interrupt.pressed() {
+                generation.stop()?;
+                break None;
+            }
+            let Some(piece) = generation.next().transpose()? else { break generation.finish() };
+            tokens += 1;
+            writer.token(Token { token: piece.token, text: &piece.text, logprob: piece.logprob })?;
+        };
+        if finish.is_some() {
+            writer.text(generation.tail())?;
         }
-        let Some(piece) = generation.next().transpose()? else { break generation.finish() };
-        tokens += 1;
-        writer.token(Token { token: piece.token, text: &piece.text, logprob: piece.logprob })?;
+        finish
     };
-    if finish.is_some() {
-        writer.text(generation.tail())?;
-    }
-    drop(generation);
     let decode = start.elapsed();
-    if let Some(path) = &args.save {
-        std::fs::write(path, session.save()?).with_context(|| path.display().to_string())?;
-    }
+    let written = match &args.save {
+        Some(path) => std::fs::write(path, session.save()?).with_context(|| path.display().to_string()),
+        None => Ok(()),
+    };
 
     let summary = Summary {
         model: loaded.name.clone(),
@@ -101,6 +105,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     };
     writer.finish(&summary)?;
     summary.print(&loaded, prefill, decode);
+    written?;
     Ok(if finish.is_some() { Exit::Done } else { Exit::Interrupted })
 }
 

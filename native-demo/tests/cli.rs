@@ -259,17 +259,31 @@ fn a_full_output_is_one_line() {
 #[test]
 fn a_long_prompt_can_be_interrupted() {
     let long = "once upon a time there was ".repeat(40_000);
-    // In the foreground it signals the program alone; otherwise its whole group too, and a second signal ends at once.
-    let words =
-        ["--foreground", "--preserve-status", "-s", "INT", "3", env!("CARGO_BIN_EXE_deltanet"), "--device", "cpu"];
-    let mut command = Command::new("timeout");
-    command.current_dir(repository()).args(words);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(long.as_bytes()).unwrap();
-    let out = child.wait_with_output().unwrap();
-    let stderr = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(130), "{stderr}");
-    assert!(stderr.contains("interrupted"), "{stderr}");
+    // While it becomes tokens, before any is read; and while it is read.
+    for seconds in ["0.5", "3"] {
+        // In the foreground it signals the program alone; otherwise its whole group too, and a second signal ends at once.
+        let program = env!("CARGO_BIN_EXE_deltanet");
+        let words = ["--foreground", "--preserve-status", "-s", "INT", seconds, program, "--device", "cpu"];
+        let mut command = Command::new("timeout");
+        command.current_dir(repository()).args(words);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(long.as_bytes()).unwrap();
+        let out = child.wait_with_output().unwrap();
+        let stderr = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(130), "after {seconds} s: {stderr}");
+        assert!(stderr.contains("ended    interrupted"), "after {seconds} s: {stderr}");
+    }
+}
+
+#[test]
+fn a_place_that_cannot_be_saved_to_is_told_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = folder.path().join("none/story.bin");
+    for (place, why) in [(folder.path(), "got a folder"), (nowhere.as_path(), "in a folder that exists")] {
+        let words = ["Once", "--device", "cpu", "--max-tokens", "2", "--save", place.to_str().unwrap()];
+        let message = refused(&words, &deltanet(&words).output().unwrap());
+        assert!(message.contains(why), "{message}");
+    }
 }
 
 #[test]

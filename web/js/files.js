@@ -16,6 +16,8 @@ const WANTED = /^(config\.json|generation_config\.json|tokenizer\.json|.*\.safet
  */
 export async function collect(source, options, loader, tell, signal) {
   const parts = source.files ? local(source.files) : await remote(source.url, options, signal);
+  // The small ones first: a config that cannot be run saves the way of the weights.
+  parts.sort((a, b) => (a.size ?? 0) - (b.size ?? 0));
   const meter = new Meter(parts, tell);
   for (const part of parts) {
     await part.read({

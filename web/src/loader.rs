@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use deltanet::checkpoint::{Checkpoint, SharedBytes};
+use deltanet::model::Spec;
 use deltanet::{Device, DeviceRequest, Error, LoadOptions, Model, Progress, Stage};
 use wasm_bindgen::prelude::wasm_bindgen;
 use wasm_bindgen::{JsCast, JsValue};
@@ -11,6 +12,9 @@ use crate::engine::Engine;
 use crate::error::{Result, cpu_may_help};
 use crate::model::LoadedModel;
 use crate::options;
+
+/// Most bytes of a config.json that is looked at ahead.
+const MOST_CONFIG: usize = 1 << 20;
 
 /// Takes the files of a checkpoint piece by piece, straight into the memory in which the model reads them.
 #[wasm_bindgen]
@@ -57,7 +61,7 @@ impl Loader {
     /// Appends bytes to a file.
     ///
     /// # Errors
-    /// More bytes than were announced.
+    /// More bytes than were announced; a config.json, once it is whole, of a model that cannot be run.
     pub fn push(&mut self, index: usize, bytes: &js_sys::Uint8Array) -> Result<()> {
         let file = self.file_mut(index)?;
         let (at, n) = (file.bytes.len(), bytes.length() as usize);
@@ -68,6 +72,10 @@ impl Loader {
         file.bytes.resize(at + n, 0);
         if let Some(to) = file.bytes.get_mut(at..) {
             bytes.copy_to(to);
+        }
+        // The weights of what cannot be run need not come. (What else is wrong with it, the whole checkpoint tells.)
+        if file.name == "config.json" && file.bytes.len() == file.size && file.size <= MOST_CONFIG {
+            std::str::from_utf8(&file.bytes).map_or(Ok(()), Spec::check_config)?;
         }
         Ok(())
     }

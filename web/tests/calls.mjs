@@ -242,6 +242,13 @@ export async function calls() {
     assert(/^DeltanetError missing: config\.json: not found/.test(await words(load(noConfig))), "no config.json");
     const { "model.safetensors": __, ...noWeights } = filesOf(TINY);
     assert(/^DeltanetError missing: model\.safetensors: not found/.test(await words(load(noWeights))), "no weights");
+    // The config tells before the weights are read.
+    const config = JSON.stringify({ ...JSON.parse(readFileSync(join(TINY, "config.json"))), model_type: "llama" });
+    const foreign = { "model.safetensors": new Uint8Array(32 << 20), "config.json": new TextEncoder().encode(config) };
+    let most = 0;
+    const onProgress = ({ done }) => (most = Math.max(most, done));
+    assert(/^DeltanetError config: config\.json: model_type: /.test(await words(load(foreign, { onProgress }))), "another family");
+    assert(most <= config.length, `${most} bytes read of a model that cannot be run`);
     const session = await load(filesOf(TINY));
     await session.feed([1, 2, 3]);
     const saved = await session.save();

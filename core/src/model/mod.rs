@@ -155,6 +155,16 @@ impl Spec {
         Ok(Self::assemble(config, net, loader, digest))
     }
 
+    /// Whether a config.json is one of a model that this crate runs: to know before the weights have come.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming a field.
+    ///
+    /// [`Error::Config`]: crate::Error::Config
+    pub fn check_config(config_json: &str) -> Result<()> {
+        Config::parse(config_json, None).map(drop)
+    }
+
     /// A model of a config's shape with seeded random weights: for benchmarks and tests of shapes that no file has.
     ///
     /// Matrices are in the config's `dtype` (bf16 if it names none), uniform with standard deviation 0.02; gates and
