@@ -1,6 +1,6 @@
 // What the parts of the page share.
 
-import { $, able, kept } from "./dom.js";
+import { $, able, kept, say } from "./dom.js";
 import { keepStory } from "./keeping.js";
 import { knobs } from "./knobs.js";
 import { Memory } from "./memory.js";
@@ -51,6 +51,7 @@ export function update() {
   const words = app.session?.info.hasTokenizer !== false;
   $("openings").hidden = !words;
   $("prompt").placeholder = some ? `Your ${words ? "words" : "tokens"}, or just go on` : words ? OPENINGS[0] : "1 2 3";
+  places.busy(busy);
   story.busy(writing);
 }
 
@@ -62,19 +63,23 @@ export function failed(error) {
   $("status").textContent = "An error occurred.";
 }
 
-/** Runs something that uses the session; shows what goes wrong, and how things are afterwards. */
+/** Runs something that uses the session; shows what goes wrong, and how things are afterwards. Whether it came to its end. */
 export async function guarded(work) {
-  if (app.busy) return;
+  if (app.busy) return false;
   app.busy = true;
   update();
+  let done = false;
   try {
     await work();
+    done = true;
   } catch (error) {
-    failed(error);
+    if (error?.name === "AbortError") say("Stopped: nothing has changed.");
+    else failed(error);
   } finally {
     app.busy = false;
   }
   refresh();
+  return done;
 }
 
 const waiting = [];

@@ -55,6 +55,7 @@ async function loading(mine, alone) {
   } catch (error) {
     if (session && session !== app.session) session.dispose().catch(() => {});
     if (wanted === mine) {
+      say(error.name === "AbortError" ? "Loading was cancelled." : "The model could not be loaded.");
       if (error.name === "AbortError") messages.show(messages.cancelled(retry(mine), Boolean(app.session)));
       else messages.showError(error, help(error, mine), Boolean(app.session));
     }

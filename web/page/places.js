@@ -12,6 +12,7 @@ export class Places {
   #story;
   /** The list as it was shown last. */
   #shown = [];
+  #busy = false;
 
   constructor(story) {
     this.#story = story;
@@ -45,6 +46,12 @@ export class Places {
   clear() {
     this.list = [];
     this.show();
+  }
+
+  /** None can be returned to while the session is used. */
+  busy(on) {
+    this.#busy = on;
+    for (const button of $("bookmarks").querySelectorAll(".go")) button.setAttribute("aria-disabled", on);
   }
 
   /** The longest kept state that `target` begins with: `{length, bytes}`. */
@@ -81,6 +88,7 @@ export class Places {
           },
         }));
     }));
+    this.busy(this.#busy);
     if (row >= 0) {
       const at = this.list.indexOf(place);
       const next = $("bookmarks").children[at < 0 ? Math.min(row, this.list.length - 1) : at];

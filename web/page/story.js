@@ -33,7 +33,7 @@ export class Story {
     return Uint32Array.from(this.tokens, (t) => t.id);
   }
 
-  /** Adds tokens at the end. */
+  /** Adds tokens at the end, all at once: each call lays the page out. `yours`: of all of them, or of each. */
   add(ids, texts, { yours = false, logprobs } = {}) {
     const follow = this.#atEnd();
     const fragment = document.createDocumentFragment();
@@ -45,8 +45,9 @@ export class Story {
       element.textContent = word || space;
       element.dataset.token = ids[i];
       element.dataset.i = this.tokens.length;
-      element.className = yours ? "yours" : word ? "" : "blank";
-      this.tokens.push({ id: ids[i], text: texts[i], yours, logprob: logprobs?.[i], element, lead });
+      const mine = Array.isArray(yours) ? Boolean(yours[i]) : yours;
+      element.className = mine ? "yours" : word ? "" : "blank";
+      this.tokens.push({ id: ids[i], text: texts[i], yours: mine, logprob: logprobs?.[i], element, lead });
       if (lead) fragment.append(lead);
       fragment.append(element);
     }

@@ -22,6 +22,7 @@ export async function write(prompt, options = settings.next()) {
     if (!reading.signal.aborted) await generate(options);
   } catch (error) {
     if (!reading.signal.aborted) failed(error);
+    else say("Stopped. Your words are in the box again.");
   } finally {
     app.run = undefined;
     refresh();
@@ -53,13 +54,16 @@ async function read(prompt, signal) {
 }
 
 /** Says how far a prompt is read, once that takes a while. */
-function showReading() {
+function showReading(words = "Reading your words.") {
   const start = performance.now();
   let told = false;
   return ({ read, total }) => {
     if (performance.now() - start < 250) return;
     $("speed").textContent = `Reading ${number(read)} of ${number(total)} tokens`;
-    if (!told) say("Reading your words.");
+    if (!told) {
+      say(words);
+      update();
+    }
     told = true;
   };
 }
@@ -93,7 +97,7 @@ async function generate(options) {
   const { finish, tail } = await app.run.done;
   story.addTail(tail);
   showSpeed(count, performance.now() - started);
-  say(finish === "end of text" ? "The story has ended." : `${count} tokens were written.`);
+  say(finish === "end of text" ? "The story has ended." : `${count} ${count === 1 ? "token was" : "tokens were"} written.`);
 }
 
 function showSpeed(count, milliseconds) {
@@ -101,26 +105,42 @@ function showSpeed(count, milliseconds) {
   if (milliseconds > 0) $("speed").textContent = `${number(rate, rate < 10 ? 1 : 0)} tokens/s`;
 }
 
-/** Returns to the first `length` tokens, by the nearest state that is kept. */
+/** Returns to the first `length` tokens, by the nearest state that is kept. What is stopped, or fails, goes nowhere. */
 async function rewind(length, tokens = story.ids) {
+  const { session } = app;
+  const now = story.length > 0 ? await session.save() : undefined;
+  const reading = new AbortController();
+  app.run = { stop: () => reading.abort() };
+  try {
+    await back(session, length, tokens, reading.signal);
+  } catch (error) {
+    await (now ? session.restore(now) : session.reset());
+    throw error;
+  } finally {
+    app.run = undefined;
+    $("speed").textContent = "";
+  }
+}
+
+async function back(session, length, tokens, signal) {
   const target = tokens.slice(0, length);
   const state = places.nearest(target, app.before && { ...app.before, tokens: story.ids.slice(0, app.before.length) });
   // A state that cannot be used follows from its tokens again.
-  const fits = state && await app.session.restore(state.bytes).catch(() => false);
-  if (!fits) await app.session.reset();
+  const fits = state && await session.restore(state.bytes).catch(() => false);
+  if (!fits) await session.reset();
   const rest = target.slice(fits ? state.length : 0);
-  if (rest.length > 0) await app.session.feed(rest, { onProgress: showReading() });
-  $("speed").textContent = "";
+  if (rest.length > 0) await session.feed(rest, { signal, onProgress: showReading("Going back.") });
 }
 
 async function again() {
   if (app.run || !app.before) return;
   const { length, prompt } = app.before;
   const before = story.ids;
-  await guarded(async () => {
+  const there = await guarded(async () => {
     await rewind(length);
     story.cut(length);
   });
+  if (!there) return;
   // The same seed would give the same words.
   await write(prompt, settings.next(true));
   const now = story.ids;
@@ -168,6 +188,7 @@ $("fresh").onclick = () => guarded(async () => {
   $("welcome").hidden = false;
   $("resume").hidden = true;
   $("speed").textContent = "";
+  say("A new story.");
   $("prompt").focus();
 });
 for (const text of OPENINGS) {
@@ -243,7 +264,8 @@ export async function returnTo(place) {
   story.clear();
   app.before = undefined;
   $("welcome").hidden = true;
-  for (const t of place.tokens) story.add([t.id], [t.text], { yours: t.yours, logprobs: [t.logprob] });
+  const of = (field) => place.tokens.map((t) => t[field]);
+  story.add(of("id"), of("text"), { yours: of("yours"), logprobs: of("logprob") });
   places.show();
   say(`Back at token ${number(ids.length)}.`);
 }
@@ -251,8 +273,7 @@ places.onGo = (place) => guarded(() => app.run || returnTo(place));
 
 /** Goes on with a story of an earlier visit: it is the story on the page then, and no bookmark. */
 export async function pickUp(place) {
-  await guarded(() => returnTo(place));
-  if (story.length !== place.tokens.length) return;
+  if (!(await guarded(() => returnTo(place)))) return;
   home();
   // First the one, then not the other: a visit may end at any time.
   await keepStory();
