@@ -343,14 +343,15 @@ impl Model {
     }
     /// Asked for at once, whenever it is awaited.
     pub(crate) fn logits(&self, slot: usize) -> impl Future<Output = Result<Vec<f32>>> + use<> {
-        let (ready, pending) = match &*self.runner() {
-            Runner::Cpu(r) => (Some(r.logits(slot)), None),
-            Runner::Gpu(r) => (None, Some(r.logits(slot))),
+        // There already, or on its way.
+        let asked = match &*self.runner() {
+            Runner::Cpu(r) => Err(r.logits(slot)),
+            Runner::Gpu(r) => Ok(r.logits(slot)),
         };
         async move {
-            match (ready, pending) {
-                (_, Some(pending)) => pending.await,
-                (ready, None) => ready.unwrap_or_else(|| Ok(Vec::new())),
+            match asked {
+                Ok(pending) => pending.await,
+                Err(ready) => ready,
             }
         }
     }

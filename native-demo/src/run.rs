@@ -39,11 +39,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         ..GenerateOptions::default()
     };
     options.sampling.check()?;
-    loaded.prepare(tokens.len())?;
+    // What pieces of a prompt take, and its last one.
+    let rows = session.reading_rows();
+    for n in [tokens.len().min(rows), tokens.len() % rows] {
+        loaded.prepare(n)?;
+    }
     loaded.tell();
     let start = Instant::now();
     let mut prompt_tokens = 0;
-    for piece in tokens.chunks(session.reading_rows()) {
+    for piece in tokens.chunks(rows) {
         if interrupt.pressed() {
             break;
         }

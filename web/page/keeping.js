@@ -21,7 +21,7 @@ export async function keepStory() {
   last = performance.now();
   if (story.length === 0) {
     if (kept) library.remove(id);
-    [id, kept] = [newId(), false];
+    keepAnother();
     return;
   }
   kept = true;
@@ -40,7 +40,7 @@ export function keepGrowing() {
   if (performance.now() - last >= EVERY_MS) keepStory();
 }
 
-/** Another model's story is no record of this one. */
+/** From here on the story is another one, of which there is no record yet. */
 export function keepAnother() {
   [id, kept] = [newId(), false];
 }

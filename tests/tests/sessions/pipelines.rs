@@ -15,6 +15,15 @@ fn open(folder: &Path) -> Gpu {
     wait(Gpu::request_with(&DeviceChoice::Index(shared::index()), &options)).unwrap()
 }
 
+/// Whether a device keeps pipelines at all; if not, that is noted.
+fn keeps(gpu: &Gpu) -> bool {
+    let vulkan = gpu.info().backend == wgpu::Backend::Vulkan;
+    if !vulkan {
+        deltanet_tests::skip::skip("compiled pipelines in a file", "only Vulkan offers them");
+    }
+    vulkan
+}
+
 /// The files of a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect()
@@ -37,8 +46,7 @@ fn a_second_start_takes_over_what_the_first_compiled() {
     let inner = folder.path().join("a/b");
     let gpu = open(&inner);
     assert!(!gpu.has_cached_pipelines());
-    if gpu.info().backend != wgpu::Backend::Vulkan {
-        deltanet_tests::skip::skip("compiled pipelines in a file", "only Vulkan offers them");
+    if !keeps(&gpu) {
         return;
     }
     use_it(&gpu);
@@ -65,8 +73,7 @@ fn a_second_start_takes_over_what_the_first_compiled() {
 fn a_device_that_is_dropped_writes_its_pipelines() {
     let folder = tempfile::tempdir().unwrap();
     let gpu = open(folder.path());
-    if gpu.info().backend != wgpu::Backend::Vulkan {
-        deltanet_tests::skip::skip("compiled pipelines in a file", "only Vulkan offers them");
+    if !keeps(&gpu) {
         return;
     }
     assert!(files(folder.path()).is_empty(), "nothing was compiled yet");
@@ -83,8 +90,7 @@ fn a_device_that_is_dropped_writes_its_pipelines() {
 fn a_file_that_is_damaged_or_foreign_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let gpu = open(folder.path());
-    if gpu.info().backend != wgpu::Backend::Vulkan {
-        deltanet_tests::skip::skip("compiled pipelines in a file", "only Vulkan offers them");
+    if !keeps(&gpu) {
         return;
     }
     use_it(&gpu);
@@ -124,8 +130,7 @@ fn a_file_that_is_damaged_or_foreign_is_replaced() {
 fn what_a_process_left_that_was_ended_while_it_wrote_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let gpu = open(folder.path());
-    if gpu.info().backend != wgpu::Backend::Vulkan {
-        deltanet_tests::skip::skip("compiled pipelines in a file", "only Vulkan offers them");
+    if !keeps(&gpu) {
         return;
     }
     use_it(&gpu);
