@@ -8,8 +8,10 @@ mod clock;
 pub mod delta;
 mod device;
 mod lower;
+mod lower_input;
 mod lower_linear;
 mod lower_mixer;
+mod lower_step;
 pub(crate) mod picture;
 #[cfg(not(target_family = "wasm"))]
 mod pipeline_cache;

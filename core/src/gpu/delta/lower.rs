@@ -153,7 +153,7 @@ pub(super) struct Lowering<'a, 'b> {
     /// The stages with outputs apart, where they are taken: whether with shuffles.
     pub(super) apart: Option<bool>,
     /// Threads' groups of the wide scan, where it is taken.
-    wide: Option<u32>,
+    pub(super) wide: Option<u32>,
     /// The stages with cooperative matrices, where they are taken.
     pub(super) coop: bool,
     /// Buffers of q, k (with k̃) and β: the call's, or scratch once a kernel has remade them.
@@ -281,7 +281,7 @@ impl<'a, 'b> Lowering<'a, 'b> {
     }
 
     /// Scratch `[rows, H, 2, K]`.
-    fn pairs_of_keys(&mut self, name: &'static str) -> usize {
+    pub(super) fn pairs_of_keys(&mut self, name: &'static str) -> usize {
         let call = self.call;
         let heads = u64::from(call.rows) * u64::from(call.heads);
         (self.scratch)(name, 2 * heads * u64::from(kernels::padded(call.key_dim)))
@@ -324,52 +324,6 @@ impl<'a, 'b> Lowering<'a, 'b> {
         [(self.call.heads * kernels::padded(self.call.key_dim)).div_ceil(64), spans, 1]
     }
 
-    /// From here on keys are read from `keys`, `[rows, H, 2, K]`: k, k̃.
-    fn keys_made(&mut self, keys: usize) {
-        let width = kernels::padded(self.call.key_dim);
-        self.k = keys;
-        let p = &mut self.params;
-        (p.k_stride, p.k_at, p.k_head, p.kt_at) = (2 * width * self.call.heads, 0, 2 * width, width);
-    }
-
-    /// Write keys, every sequence in one go.
-    fn precond_steps(&mut self, pre: PrecondViews) {
-        let keys = self.pairs_of_keys("keys");
-        let call = self.call;
-        let buffers = vec![
-            self.k,
-            pre.beta.buffer,
-            pre.g.buffer,
-            pre.log_scale.buffer,
-            pre.sums.buffer,
-            keys,
-            call.sequences.buffer,
-        ];
-        self.push(kernels::precond_apply(call.key_dim, false), buffers, self.channel_groups(call.sequences.len));
-        self.keys_made(keys);
-    }
-
-    /// Write keys, chunks in parallel.
-    fn precond_chunks(&mut self, pre: PrecondViews) {
-        let call = self.call;
-        let words = kernels::precond_words(call.key_dim);
-        let per_chunk = u64::from(call.heads) * u64::from(words);
-        let totals = (self.scratch)("totals", u64::from(call.chunks.len) * per_chunk);
-        let keys = self.pairs_of_keys("keys");
-        let chunks = call.chunks.buffer;
-        let over_chunks = self.channel_groups(call.chunks.len);
-        let gates = [self.k, pre.beta.buffer, pre.g.buffer];
-        self.push(kernels::precond_sums(call.key_dim), [&gates[..], &[totals, chunks]].concat(), over_chunks);
-        self.push(
-            kernels::precond_carry(call.key_dim, call.chunk, words),
-            vec![totals, pre.sums.buffer, call.sequences.buffer],
-            self.channel_groups(call.sequences.len),
-        );
-        let buffers = [&gates[..], &[pre.log_scale.buffer, totals, keys, chunks]].concat();
-        self.push(kernels::precond_apply(call.key_dim, true), buffers, over_chunks);
-        self.keys_made(keys);
-    }
-
     fn step(&mut self, caps: &Caps) {
         let call = self.call;
         let mut buffers = vec![self.q, self.k, call.v.buffer];
@@ -407,13 +361,6 @@ impl<'a, 'b> Lowering<'a, 'b> {
         let words = self.blocks() * words;
         (self.scratch)("pairs", words)
     }
-    /// U and W, `[chunks, HV, C, V + K]`.
-    fn uw(&mut self) -> usize {
-        let keys = if self.wide.is_some() { 0 } else { kernels::padded(self.call.key_dim) };
-        let width = u64::from(self.params.value_pad + keys);
-        let words = self.blocks() * u64::from(self.call.chunk) * width;
-        (self.scratch)("uw", words)
-    }
     /// Keys and queries with their decays, `[chunks, HV, 3, C, K]`.
     pub(super) fn decayed_keys(&mut self) -> usize {
         let width = u64::from(kernels::padded(self.call.key_dim));
@@ -442,54 +389,5 @@ impl<'a, 'b> Lowering<'a, 'b> {
         };
         self.push(kernels::gram(self.parts, call.key_dim, call.chunk, target), buffers, over_chunks);
         over_chunks
-    }
-
-    fn chunk_stages(&mut self) {
-        let call = self.call;
-        let (parts, k, c) = (self.parts, call.key_dim, call.chunk);
-        let chunks = call.chunks.buffer;
-        let [pairs, uw] = [self.pairs(), self.uw()];
-        let decayed = (parts.decay == Decays::Channel).then(|| self.decayed_keys());
-        let tiles = self.wide.map(|_| {
-            let words = self.blocks() * 2 * u64::from(kernels::padded(k)) * u64::from(c);
-            (self.scratch)("tiles", words)
-        });
-
-        let over_chunks = self.gram(pairs, decayed, tiles);
-
-        let mut buffers = vec![call.v.buffer];
-        let mut columns = call.value_dim.div_ceil(64);
-        if parts.delta {
-            self.push(kernels::invert(parts, k, c), vec![pairs, chunks], over_chunks);
-            buffers.push(decayed.unwrap_or(self.k));
-            columns += kernels::padded(k).div_ceil(64);
-        }
-        buffers.extend([pairs, uw]);
-        buffers.extend(tiles.filter(|_| parts.delta));
-        buffers.push(chunks);
-        let groups = [columns, call.chunks.len, call.value_heads];
-        self.push(kernels::solve(parts, k, c, tiles.is_some()), buffers, groups);
-
-        if let (Some(split), Some(tiles)) = (self.wide, tiles) {
-            let mut buffers = vec![decayed.unwrap_or(self.k), tiles, uw, pairs, call.state.buffer, call.out.buffer];
-            buffers.extend(call.chunk_states);
-            buffers.push(call.sequences.buffer);
-            let variant = kernels::wide(parts, k, c, split, call.chunk_states.is_some());
-            let columns = call.value_dim.div_ceil(kernels::WIDE_COLUMNS);
-            self.push(variant, buffers, [columns, call.value_heads, call.sequences.len]);
-            return;
-        }
-
-        let mut buffers = match decayed {
-            Some(keys) => vec![keys],
-            None => vec![self.q, self.k],
-        };
-        buffers.extend([uw, pairs, call.state.buffer, call.out.buffer]);
-        buffers.extend(call.chunk_states);
-        buffers.push(call.sequences.buffer);
-        let columns = 8;
-        let variant = kernels::scan(parts, k, c, columns, call.chunk_states.is_some());
-        let groups = [call.value_dim.div_ceil(columns), call.value_heads, call.sequences.len];
-        self.push(variant, buffers, groups);
     }
 }

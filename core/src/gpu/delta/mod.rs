@@ -12,6 +12,8 @@ mod host;
 mod lower;
 mod lower_apart;
 mod lower_coop;
+mod lower_precond;
+mod lower_scan;
 mod lower_segments;
 mod lower_software;
 mod operator;

@@ -1,6 +1,7 @@
 //! Prompts whose gates are read back: what [`crate::Session::gates_async`] shows.
 
-use super::{PREFILL_ROWS, Runner, bucket};
+use super::reading::PREFILL_ROWS;
+use super::{Runner, bucket};
 use crate::error::{Error, Result};
 use crate::gpu::lower::{Place, lower_plan};
 use crate::gpu::program::Program;
