@@ -3,8 +3,8 @@
 use super::device::Gpu;
 use crate::error::{Error, Result};
 
-/// Most passes of one measurement: a query set holds at most 4,096 queries.
-const PASSES: u32 = 2048;
+/// Most passes of one clock: a query set holds at most 4,096 queries.
+pub(super) const PASSES: u32 = 2048;
 
 /// Timestamps around passes, from when it is made until it is read.
 #[derive(Debug)]
@@ -38,11 +38,11 @@ impl Clock {
         })
     }
 
-    /// Seconds that the passes took together. Resolves when they are done.
+    /// Seconds that each pass took, in order. Resolves when they are done.
     ///
     /// # Errors
     /// [`Error::Unsupported`] when there were too many passes.
-    pub(super) fn read(self) -> impl Future<Output = Result<f64>> + use<> {
+    pub(super) fn read(self) -> impl Future<Output = Result<Vec<f64>>> + use<> {
         let Self { gpu, set, passes } = self;
         let count = 2 * passes.min(PASSES);
         let bytes = u64::from(count) * 8;
@@ -61,14 +61,14 @@ impl Clock {
         }
         async move {
             match passes {
-                0 => return Ok(0.0),
+                0 => return Ok(Vec::new()),
                 1..=PASSES => {}
                 _ => return Err(Error::Unsupported(format!("timing of {passes} passes, more than {PASSES}"))),
             }
             let read = gpu.map(staging, bytes).await?;
             let ticks: Vec<u64> = read.chunks_exact(8).map(|b| b.try_into().map_or(0, u64::from_le_bytes)).collect();
-            let all: u64 = ticks.chunks_exact(2).map(|pair| pair[1].saturating_sub(pair[0])).sum();
-            Ok(all as f64 * 1e-9 * f64::from(gpu.queue().get_timestamp_period()))
+            let second = 1e-9 * f64::from(gpu.queue().get_timestamp_period());
+            Ok(ticks.chunks_exact(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64 * second).collect())
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use deltanet_shaders::{Access, Variant};
 
 use super::buffer::{Binding, GpuBuffer};
-use super::clock::Clock;
+use super::clock::{Clock, PASSES};
 use super::device::Gpu;
 use crate::error::{Error, Result};
 
@@ -280,7 +280,7 @@ impl Program {
         self.encode_into(&mut pass);
         drop(pass);
         gpu.queue().submit([encoder.finish()]);
-        clock.read().await
+        Ok(clock.read().await?.iter().sum())
     }
 
     /// Runs the program once with a timestamp pair around every dispatch: what each takes. The sum is more than
@@ -289,56 +289,19 @@ impl Program {
     /// # Errors
     /// [`Error::Unsupported`] when the device has no timestamps.
     pub async fn profile(&self, gpu: &Gpu) -> Result<Vec<Timing>> {
-        if !gpu.caps().timestamps {
-            return Err(Error::Unsupported(format!("{} has no timestamp queries", gpu.info().name)));
-        }
-        let period = f64::from(gpu.queue().get_timestamp_period());
         let mut out = Vec::with_capacity(self.steps.len());
-        // A query set holds at most 4,096 queries.
-        for steps in self.steps.chunks(2048) {
-            let count = 2 * steps.len() as u32;
-            let set = gpu.device().create_query_set(&wgpu::QuerySetDescriptor {
-                label: Some("profile"),
-                ty: wgpu::QueryType::Timestamp,
-                count,
-            });
-            let size = u64::from(count) * 8;
-            let resolve = gpu.device().create_buffer(&wgpu::BufferDescriptor {
-                label: Some("profile"),
-                size,
-                usage: wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC,
-                mapped_at_creation: false,
-            });
-            let staging = gpu.device().create_buffer(&wgpu::BufferDescriptor {
-                label: Some("profile"),
-                size,
-                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-                mapped_at_creation: false,
-            });
+        for steps in self.steps.chunks(PASSES as usize) {
+            let mut clock = Clock::new(gpu)?;
             let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            for (i, s) in steps.iter().enumerate() {
-                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
-                    label: None,
-                    timestamp_writes: Some(wgpu::ComputePassTimestampWrites {
-                        query_set: &set,
-                        beginning_of_pass_write_index: Some(2 * i as u32),
-                        end_of_pass_write_index: Some(2 * i as u32 + 1),
-                    }),
-                });
-                pass.set_pipeline(&s.pipeline.raw);
-                pass.set_bind_group(0, &s.group, &[]);
-                pass.dispatch_workgroups(s.groups[0], s.groups[1], s.groups[2]);
+            for step in steps {
+                let timestamp_writes = clock.next();
+                let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
+                Self::steps_into(std::slice::from_ref(step), &mut encoder.begin_compute_pass(&descriptor));
             }
-            encoder.resolve_query_set(&set, 0..count, &resolve, 0);
-            encoder.copy_buffer_to_buffer(&resolve, 0, &staging, 0, size);
             gpu.queue().submit([encoder.finish()]);
-            let bytes = gpu.map(staging, size).await?;
-            for (s, pair) in steps.iter().zip(bytes.chunks_exact(16)) {
-                let tick =
-                    |at: usize| pair.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
-                let ticks = tick(8).saturating_sub(tick(0));
-                out.push(Timing { label: s.label.clone(), nanoseconds: ticks as f64 * period });
-            }
+            let seconds = clock.read().await?;
+            let timing = |(s, t): (&Step, f64)| Timing { label: s.label.clone(), nanoseconds: 1e9 * t };
+            out.extend(steps.iter().zip(seconds).map(timing));
         }
         Ok(out)
     }
