@@ -44,8 +44,10 @@ pub enum Error {
         got: String,
     },
     /// A tensor is missing, unexpected, misshapen or holds values that are not numbers.
-    #[error("tensor {name}: expected {expected}, got {got}")]
+    #[error("{}tensor {name}: expected {expected}, got {got}", within(.folder.as_deref()))]
     Tensor {
+        /// The checkpoint's folder, where there is one.
+        folder: Option<String>,
         /// The tensor's name in the checkpoint.
         name: String,
         /// Shape, type or property that was expected.
@@ -64,8 +66,13 @@ pub enum Error {
         got: String,
     },
     /// The tokenizer's file is broken, or text could not be encoded.
-    #[error("tokenizer.json: {0}")]
-    Tokenizer(String),
+    #[error("{file}: {reason}")]
+    Tokenizer {
+        /// The file: its path, or `tokenizer.json` where it came without one.
+        file: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// No adapter, or none that fits the request.
     #[error("no usable GPU: {0}")]
     NoAdapter(String),
@@ -121,7 +128,16 @@ impl Error {
     }
     /// An [`Error::Tensor`].
     pub fn tensor(name: impl Into<String>, expected: impl ToString, got: impl ToString) -> Self {
-        Self::Tensor { name: one_line(name), expected: one_line(expected.to_string()), got: one_line(got.to_string()) }
+        Self::Tensor {
+            folder: None,
+            name: one_line(name),
+            expected: one_line(expected.to_string()),
+            got: one_line(got.to_string()),
+        }
+    }
+    /// An [`Error::Tokenizer`].
+    pub fn tokenizer(reason: impl ToString) -> Self {
+        Self::Tokenizer { file: "tokenizer.json".into(), reason: one_line(reason.to_string()) }
     }
     /// An [`Error::Missing`].
     pub fn missing(file: impl Into<String>, reason: impl ToString) -> Self {
@@ -131,6 +147,10 @@ impl Error {
     pub fn format(file: impl Into<String>, reason: impl ToString) -> Self {
         Self::Format { file: one_line(file), reason: one_line(reason.to_string()) }
     }
+}
+
+fn within(folder: Option<&str>) -> String {
+    folder.map_or_else(String::new, |folder| format!("{folder}: "))
 }
 
 /// Keeps text that comes from a file on one short line: control characters are escaped, and what is longer than 200

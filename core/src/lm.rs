@@ -119,10 +119,11 @@ impl Model {
     ) -> Result<(Spec, Option<Tokenizer>)> {
         let mut checking = |done, total| progress(Progress { stage: Stage::Checking, done, total });
         let spec = Spec::from_checkpoint(checkpoint, &mut checking)?;
-        let tokenizer = checkpoint.tokenizer().map(Tokenizer::from_bytes).transpose()?;
-        if let Some(tokenizer) = &tokenizer {
-            tokenizer.check_fits(spec.vocab)?;
-        }
+        let tokenizer = checkpoint.tokenizer().map(|bytes| {
+            let tokenizer = Tokenizer::from_bytes(bytes)?;
+            tokenizer.check_fits(spec.vocab).map(|()| tokenizer)
+        });
+        let tokenizer = tokenizer.transpose().map_err(|e| checkpoint.locate(e))?;
         Ok((spec, tokenizer))
     }
 
@@ -229,7 +230,7 @@ impl Model {
     }
     /// The tokenizer, or an error that says there is none.
     pub fn require_tokenizer(&self) -> Result<&Tokenizer> {
-        let none = || Error::Tokenizer("this checkpoint has none: feed token ids instead of text".into());
+        let none = || Error::tokenizer("this checkpoint has none: feed token ids instead of text");
         self.inner.tokenizer.as_ref().ok_or_else(none)
     }
     /// Where it runs.

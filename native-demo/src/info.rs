@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::Exit;
 use crate::args::InfoArgs;
 use crate::find;
-use crate::load::{located, name};
+use crate::load::name;
 use crate::output::{bytes, count};
 
 /// Rows of the plans that are shown: a prompt's piece, and one token.
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<Exit> {
 }
 
 fn read(folder: &Path) -> Result<Spec> {
-    Spec::from_checkpoint(&Checkpoint::open(folder)?, &mut |_, _| ()).map_err(|e| located(folder, e))
+    Ok(Spec::from_checkpoint(&Checkpoint::open(folder)?, &mut |_, _| ())?)
 }
 
 fn print_adapter(out: &mut impl Write, index: usize, adapter: &AdapterSummary) -> Result<()> {

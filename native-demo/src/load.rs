@@ -35,7 +35,7 @@ pub(crate) fn load(args: &ModelArgs, options: LoadOptions) -> Result<Loaded> {
         let read = Model::read_checkpoint(&checkpoint, &mut |p| bar.show(p));
         (read, device.join())
     });
-    let (spec, tokenizer) = read.map_err(|e| located(&folder, e))?;
+    let (spec, tokenizer) = read?;
     let device = device.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     let model = Model::from_spec(Arc::new(spec), tokenizer, &device, options, &mut |p| bar.show(p))?;
     bar.0.finish_and_clear();
@@ -48,18 +48,10 @@ pub(crate) fn load(args: &ModelArgs, options: LoadOptions) -> Result<Loaded> {
 pub(crate) fn load_on(folder: &Path, device: &Device, options: LoadOptions) -> Result<Model> {
     let bar = Bar::new();
     let checkpoint = Checkpoint::open(folder)?;
-    let read = Model::read_checkpoint(&checkpoint, &mut |p| bar.show(p));
-    let (spec, tokenizer) = read.map_err(|e| located(folder, e))?;
+    let (spec, tokenizer) = Model::read_checkpoint(&checkpoint, &mut |p| bar.show(p))?;
     let model = Model::from_spec(Arc::new(spec), tokenizer, device, options, &mut |p| bar.show(p))?;
     bar.0.finish_and_clear();
     Ok(model)
-}
-
-/// An error about what a folder holds, with the folder's name if it lacks that.
-pub(crate) fn located(folder: &Path, error: deltanet::Error) -> anyhow::Error {
-    let bare = matches!(error, deltanet::Error::Tensor { .. } | deltanet::Error::Tokenizer(_));
-    let error = anyhow::Error::new(error);
-    if bare { error.context(folder.display().to_string()) } else { error }
 }
 
 /// A folder's own name, for listings.

@@ -35,7 +35,7 @@ fn code(error: &Error) -> &'static str {
         Error::Config { .. } => "config",
         Error::Tensor { .. } => "tensor",
         Error::Argument { .. } => "argument",
-        Error::Tokenizer(_) => "tokenizer",
+        Error::Tokenizer { .. } => "tokenizer",
         Error::NoAdapter(_) => "no-gpu",
         Error::Limit { .. } => "limit",
         Error::OutOfMemory(_) => "out-of-memory",

@@ -135,12 +135,17 @@ impl Checkpoint {
         Ok(Self { folder: files.folder(), config, generation_config, tokenizer, tensors })
     }
 
-    /// An error about a file of this checkpoint that was parsed elsewhere, with the file's whole path.
+    /// An error about what this checkpoint holds that was found elsewhere, with the file's whole path or the folder.
     pub(crate) fn locate(&self, mut error: Error) -> Error {
-        if let (Error::Config { file, .. } | Error::Format { file, .. }, Some(folder)) = (&mut error, &self.folder)
-            && ["config.json", "generation_config.json"].contains(&file.as_str())
-        {
-            *file = files::join(folder, file);
+        let Some(folder) = &self.folder else { return error };
+        match &mut error {
+            Error::Config { file, .. } | Error::Format { file, .. } | Error::Tokenizer { file, .. }
+                if ["config.json", "generation_config.json", "tokenizer.json"].contains(&file.as_str()) =>
+            {
+                *file = files::join(folder, file);
+            }
+            Error::Tensor { folder: place, .. } => *place = Some(folder.clone()),
+            _ => {}
         }
         error
     }

@@ -144,8 +144,11 @@ impl Spec {
     /// [`Error::Config`]: crate::Error::Config
     /// [`Error::Tensor`]: crate::Error::Tensor
     pub fn from_checkpoint(checkpoint: &Checkpoint, progress: &mut dyn FnMut(u64, u64)) -> Result<Self> {
-        let config = Config::parse(checkpoint.config(), checkpoint.generation_config());
-        let config = config.map_err(|e| checkpoint.locate(e))?;
+        Self::read(checkpoint, progress).map_err(|e| checkpoint.locate(e))
+    }
+
+    fn read(checkpoint: &Checkpoint, progress: &mut dyn FnMut(u64, u64)) -> Result<Self> {
+        let config = Config::parse(checkpoint.config(), checkpoint.generation_config())?;
         let mut loader = Loader::new(Source::Checkpoint(checkpoint));
         let net = Net::load(&config, &mut loader)?;
         loader.check_all_used(&config)?;

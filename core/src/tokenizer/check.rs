@@ -6,7 +6,7 @@ use std::fmt::{Formatter, Result as FmtResult};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::error::{Error, Result, one_line};
+use crate::error::{Error, Result};
 
 #[derive(Deserialize)]
 struct File {
@@ -33,7 +33,7 @@ struct Sizes {
 
 /// Refuses what would make the crate panic; everything else it refuses itself.
 pub(super) fn check(bytes: &[u8]) -> Result<()> {
-    let bad = |e: String| Error::Tokenizer(one_line(format!("cannot be loaded: {e}")));
+    let bad = |e: String| Error::tokenizer(format!("cannot be loaded: {e}"));
     let File { model } = serde_json::from_slice(bytes).map_err(|e| bad(e.to_string()))?;
     let prefix = model.continuing_subword_prefix.longest;
     let Some(second) = model.merges.shortest_second else { return Ok(()) };

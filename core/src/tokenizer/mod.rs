@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 pub use stream::TextStream;
 
-use crate::error::{Error, Result, one_line};
+use crate::error::{Error, Result};
 
 /// A checkpoint's tokenizer. Cloning shares it.
 #[derive(Clone)]
@@ -27,8 +27,8 @@ impl std::fmt::Debug for Tokenizer {
 fn guarded<T>(what: &str, run: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(e)) => Err(Error::Tokenizer(one_line(format!("{what}: {e}")))),
-        Err(_) => Err(Error::Tokenizer(format!("{what}: the tokenizer library failed"))),
+        Ok(Err(e)) => Err(Error::tokenizer(format!("{what}: {e}"))),
+        Err(_) => Err(Error::tokenizer(format!("{what}: the tokenizer library failed"))),
     }
 }
 
@@ -45,7 +45,7 @@ impl Tokenizer {
         guarded("cannot be loaded", || inner.with_truncation(None).map(|_| ()))?;
         let size = inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
         if size == 0 {
-            return Err(Error::Tokenizer("expected a vocabulary, got none".into()));
+            return Err(Error::tokenizer("expected a vocabulary, got none"));
         }
         Ok(Self { inner: Arc::new(inner), size })
     }
@@ -93,7 +93,7 @@ impl Tokenizer {
             return Ok(());
         }
         let largest = self.size - 1;
-        Err(Error::Tokenizer(format!("expected ids below the model's vocabulary of {vocab}, got id {largest}")))
+        Err(Error::tokenizer(format!("expected ids below the model's vocabulary of {vocab}, got id {largest}")))
     }
 
     /// A decoder for text that arrives token by token.
