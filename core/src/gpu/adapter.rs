@@ -73,10 +73,10 @@ pub async fn adapters() -> Vec<AdapterSummary> {
                 features.push(name);
             }
         }
-        if coop16 {
+        let caps = Caps::new(&info, f, &limits, coop16);
+        if caps.coop16 {
             features.push("cooperative matrices 16×16");
         }
-        let caps = Caps::new(&info, f, &limits, coop16);
         list.push(AdapterSummary { info, limits, features, caps });
     }
     list

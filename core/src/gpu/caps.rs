@@ -13,7 +13,7 @@ pub struct Caps {
     pub subgroup_size: u32,
     /// Timestamp queries usable.
     pub timestamps: bool,
-    /// A 16×16×16 cooperative matrix with f16 operands and f32 accumulation is usable.
+    /// A 16×16×16 cooperative matrix with f16 operands and f32 accumulation is usable, and belongs to 32 threads.
     pub coop16: bool,
     /// Kernels with cooperative matrices run in plain WGSL, and those of `delta/apart` without shuffles: for tests on
     /// devices that lack these, where whoever sets it sets `coop16` too. Never set otherwise.
@@ -69,15 +69,18 @@ impl Caps {
         // The kernels with subgroups are no part of a page (`deltanet_shaders`): wgpu takes none from browsers yet.
         let native = cfg!(not(target_family = "wasm"));
         let subgroups = native && features.contains(wgpu::Features::SUBGROUP) && one_size;
+        let subgroup_size = if subgroups { info.subgroup_min_size } else { 0 };
         let software = info.device_type == wgpu::DeviceType::Cpu;
         Self {
             software,
             f16: features.contains(wgpu::Features::SHADER_F16),
-            subgroup_size: if subgroups { info.subgroup_min_size } else { 0 },
+            subgroup_size,
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY),
             half_products: false,
             emulate: false,
-            coop16: coop16 && features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+            // A subgroup holds a matrix, and kernels take every 32 threads for one: subgroups of 64, which some drivers
+            // may choose, would make wrong numbers of it.
+            coop16: coop16 && subgroup_size == 32 && features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
             max_invocations: limits.max_compute_invocations_per_workgroup,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
             storage_buffers: limits.max_storage_buffers_per_shader_stage,
@@ -109,5 +112,26 @@ impl Caps {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrices_and_shuffles_need_subgroups_of_one_size() {
+        let features = wgpu::Features::SUBGROUP | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
+        let caps = |sizes: (u32, u32), features| {
+            let mut info = wgpu::AdapterInfo::new(wgpu::DeviceType::DiscreteGpu, wgpu::Backend::Vulkan);
+            (info.subgroup_min_size, info.subgroup_max_size) = sizes;
+            let caps = Caps::new(&info, features, &wgpu::Limits::default(), true);
+            (caps.subgroup_size, caps.coop16)
+        };
+        assert_eq!(caps((32, 32), features), (32, true));
+        assert_eq!(caps((64, 64), features), (64, false));
+        assert_eq!(caps((32, 64), features), (0, false));
+        assert_eq!(caps((32, 32), wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX), (0, false));
+        assert_eq!(caps((32, 32), wgpu::Features::SUBGROUP), (32, false));
     }
 }
