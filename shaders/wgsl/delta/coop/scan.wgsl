@@ -75,28 +75,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let v_from = (p.v_at + head * p.value_dim) / 4u + own_quad;
   let out_from = (p.o_at + head * p.value_dim) / 4u + own_quad;
 
-  for (var e = lid; e < 16u * K4; e += THREADS) {
-    let j = first_column + e % 16u;
-    let c = e / 16u * 4u;
-    var x = vec4<f32>(0.0);
-    for (var i = 0u; i < 4u; i++) {
-      if (c + i < p.key_dim && j < p.value_dim) {
-        x[i] = state[s_from + (c + i) * p.value_dim + j];
-      }
-    }
-    s[e % 16u * S_PITCH + e / 16u] = x;
-  }
-  workgroupBarrier();
-
-  // Where this subgroup's tiles are, and the first chunks' operands.
+  // Where this subgroup's tiles are, and the first chunks' operands, on their way while S is read.
   let first_block = sequence.w * p.value_heads + head;
 #for i OWN
   let tile$i = min(team + 8u * $iu, TILES - 1u);
   let s_at$i = 4u * tile$i;
   let key_at$i = KEY_AT + min(tile$i, KT - 1u) * 4u * TILE;
-#ifndef CHANNEL
-  var s$i = coopLoad<coop_mat16x16<f32, C>>(&s[s_at$i], S_PITCH);
-#endif
 #endfor
 #for i HALF
   let half_at$i = (h * HALF + $iu) * 4u;
@@ -136,6 +120,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #ifdef CHANNEL
 #for i SHARE
   var keep$i = kept(first_block, (lid + $iu * THREADS) % K4);
+#endfor
+#endif
+
+  for (var e = lid; e < 16u * K4; e += THREADS) {
+    let j = first_column + e % 16u;
+    let c = e / 16u * 4u;
+    var x = vec4<f32>(0.0);
+    for (var i = 0u; i < 4u; i++) {
+      if (c + i < p.key_dim && j < p.value_dim) {
+        x[i] = state[s_from + (c + i) * p.value_dim + j];
+      }
+    }
+    s[e % 16u * S_PITCH + e / 16u] = x;
+  }
+  workgroupBarrier();
+#ifndef CHANNEL
+#for i OWN
+  var s$i = coopLoad<coop_mat16x16<f32, C>>(&s[s_at$i], S_PITCH);
 #endfor
 #endif
 
