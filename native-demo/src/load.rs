@@ -31,12 +31,16 @@ pub(crate) fn load(args: &ModelArgs, options: LoadOptions) -> Result<Loaded> {
     let bar = Bar::new();
     // Opening a device takes the driver about as long as reading a small model takes.
     let (read, device) = std::thread::scope(|scope| {
-        let device = scope.spawn(|| device::open(args));
+        let device = std::thread::Builder::new().spawn_scoped(scope, || device::open(args));
         let read = Model::read_checkpoint(&checkpoint, &mut |p| bar.show(p));
-        (read, device.join())
+        (read, device.map(|thread| thread.join()))
     });
     let (spec, tokenizer) = read?;
-    let device = device.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let device = match device {
+        Ok(opened) => opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?,
+        // The system has no room for a thread.
+        Err(_) => device::open(args)?,
+    };
     let model = Model::from_spec(Arc::new(spec), tokenizer, &device, options, &mut |p| bar.show(p))?;
     bar.0.finish_and_clear();
     let time = start.elapsed();

@@ -1,5 +1,6 @@
 //! `deltanet`: run, inspect and time delta-rule language models.
 
+mod allocator;
 mod args;
 mod bench;
 mod check;

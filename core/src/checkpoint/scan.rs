@@ -4,6 +4,7 @@
 //! weights; it does not defend against somebody who forges them.
 
 use super::TensorView;
+use crate::cpu::parallel::map;
 use crate::error::{Error, Result};
 use crate::model::DType;
 
@@ -131,7 +132,7 @@ pub(crate) fn scan<'a>(
         let (batch, after) = rest.split_at(n);
         rest = after;
         let blocks: Vec<_> = batch.iter().flat_map(|t| t.data().chunks(BLOCK).map(|b| (b, t.dtype))).collect();
-        let mut results = map(&blocks).into_iter();
+        let mut results = map(&blocks, |(bytes, dtype)| block(bytes, *dtype)).into_iter();
         for tensor in batch {
             digest.add(format!("{} {:?} {:?}", tensor.name, tensor.dtype, tensor.shape).as_bytes());
             for (part, bad) in results.by_ref().take(tensor.range.len().div_ceil(BLOCK)) {
@@ -145,17 +146,6 @@ pub(crate) fn scan<'a>(
         progress(done, total);
     }
     Ok(())
-}
-
-#[cfg(not(target_family = "wasm"))]
-fn map(blocks: &[(&[u8], DType)]) -> Vec<([u8; 16], bool)> {
-    use rayon::prelude::*;
-    blocks.par_iter().map(|(bytes, dtype)| block(bytes, *dtype)).collect()
-}
-
-#[cfg(target_family = "wasm")]
-fn map(blocks: &[(&[u8], DType)]) -> Vec<([u8; 16], bool)> {
-    blocks.iter().map(|(bytes, dtype)| block(bytes, *dtype)).collect()
 }
 
 #[cfg(test)]

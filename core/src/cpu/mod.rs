@@ -14,7 +14,7 @@ mod math;
 mod mixer;
 mod norm;
 mod panel;
-mod parallel;
+pub(crate) mod parallel;
 mod runner;
 mod simd;
 mod slot;

@@ -13,7 +13,7 @@ pub(crate) fn for_each(n: usize, f: impl Fn(usize) + Sync) {
         if super::team::for_each(n, &f) {
             return;
         }
-        if n > 1 && rayon::current_num_threads() > 1 {
+        if n > 1 && pool_threads() > 1 {
             use rayon::prelude::*;
             (0..n).into_par_iter().with_max_len(1).for_each(&f);
             return;
@@ -22,10 +22,35 @@ pub(crate) fn for_each(n: usize, f: impl Fn(usize) + Sync) {
     (0..n).for_each(f);
 }
 
+/// Threads of rayon's current pool, which is made when it is first asked for. One on a system that has no room for more:
+/// nothing may run in rayon's own pool then, since rayon panics where it cannot make it.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn pool_threads() -> usize {
+    use std::error::Error;
+    static MADE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    let make = || match rayon::ThreadPoolBuilder::new().build_global() {
+        Ok(()) => true,
+        // Without a cause it says that there is a pool: the application has made one of its own.
+        Err(e) => e.source().is_none(),
+    };
+    let usable = rayon::current_thread_index().is_some() || *MADE.get_or_init(make);
+    if usable { rayon::current_num_threads() } else { 1 }
+}
+
+/// Calls `f` on every item and returns the results in order; on rayon's current pool where there are threads.
+pub(crate) fn map<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    #[cfg(not(target_family = "wasm"))]
+    if pool_threads() > 1 {
+        use rayon::prelude::*;
+        return items.par_iter().map(&f).collect();
+    }
+    items.iter().map(f).collect()
+}
+
 /// Threads that [`for_each`] can use.
 pub(crate) fn threads() -> usize {
     #[cfg(not(target_family = "wasm"))]
-    return super::team::threads().unwrap_or_else(rayon::current_num_threads);
+    return super::team::threads().unwrap_or_else(pool_threads);
     #[cfg(target_family = "wasm")]
     1
 }

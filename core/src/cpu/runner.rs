@@ -27,7 +27,7 @@ const DECODE_ROWS: usize = 64;
 /// How the engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuOptions {
-    /// Threads; `None`: one a core. (Always one on WebAssembly.)
+    /// Threads; `None`: one a core, or fewer where the system has no room for so many. (Always one on WebAssembly.)
     pub threads: Option<usize>,
     /// Slots of session state. Memory is taken when a slot is first used.
     pub slots: usize,
@@ -70,8 +70,8 @@ impl Runner {
         }
         #[cfg(not(target_family = "wasm"))]
         let team = {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            let team = Team::new(options.threads.unwrap_or(cores));
+            let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+            let team = options.threads.map_or_else(|| Team::at_most(cores()), Team::new);
             team.map_err(|e| Error::OutOfMemory(format!("threads of the CPU engine: {e}")))?
         };
         let decode = spec.plan(PlanKind::Decode, options.slots.min(DECODE_ROWS))?;

@@ -114,6 +114,14 @@ impl Team {
         Ok(team)
     }
 
+    /// A team of `threads`, or of fewer where the system has no room for so many.
+    pub(super) fn at_most(threads: usize) -> std::io::Result<Self> {
+        match Self::new(threads) {
+            Err(_) if threads > 1 => Self::at_most(threads / 2),
+            team => team,
+        }
+    }
+
     /// Threads, with the one that calls.
     pub(super) fn threads(&self) -> usize {
         self.shared.threads

@@ -130,13 +130,12 @@ pub(super) fn pipelines<'a>(gpu: &Gpu, dispatches: impl IntoIterator<Item = &'a 
     let mut distinct: Vec<&Variant> = dispatches.into_iter().map(|d| &d.variant).collect();
     distinct.sort();
     distinct.dedup();
-    #[cfg(not(target_family = "wasm"))]
-    {
-        use rayon::prelude::*;
-        distinct.par_iter().try_for_each(|v| pipeline(gpu, v).map(drop))
-    }
+    let make = |v: &&Variant| pipeline(gpu, v).map(drop);
+    // A browser's device stays on its thread.
     #[cfg(target_family = "wasm")]
-    distinct.into_iter().try_for_each(|v| pipeline(gpu, v).map(drop))
+    return distinct.iter().try_for_each(make);
+    #[cfg(not(target_family = "wasm"))]
+    crate::cpu::parallel::map(&distinct, make).into_iter().collect()
 }
 
 impl Gpu {

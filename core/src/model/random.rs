@@ -3,6 +3,7 @@
 use super::DType;
 use super::loader::owned;
 use crate::checkpoint::TensorView;
+use crate::cpu::parallel::{Shared, for_ranges};
 use crate::error::{Error, Result};
 
 /// Most bytes of one random model.
@@ -97,7 +98,7 @@ impl Random {
         bytes.resize(room, 0);
         let kind = Kind::of(name, last);
         let key = scatter(self.seed ^ scatter(hash(name)));
-        let fill = |(index, block): (usize, &mut [u8])| {
+        let fill = |index: usize, block: &mut [u8]| {
             let mut state = scatter(key.wrapping_add(index as u64)) | 1;
             let mut next = || {
                 // xorshift64*, and its upper bits as a number in [-1, 1).
@@ -117,13 +118,12 @@ impl Random {
                     .for_each(|e| e.copy_from_slice(&half::bf16::from_f32(next()).to_le_bytes())),
             }
         };
-        #[cfg(not(target_family = "wasm"))]
-        {
-            use rayon::prelude::*;
-            bytes.par_chunks_mut(BLOCK * dtype.bytes()).enumerate().for_each(fill);
-        }
-        #[cfg(target_family = "wasm")]
-        bytes.chunks_mut(BLOCK * dtype.bytes()).enumerate().for_each(fill);
+        let grain = BLOCK * dtype.bytes();
+        let shared = Shared::new(&mut bytes);
+        for_ranges(room, grain, |range| {
+            // SAFETY: no two ranges overlap.
+            fill(range.start / grain, unsafe { shared.get(range.start, range.len()) });
+        });
         Ok(owned(name, dtype, shape, bytes))
     }
 }

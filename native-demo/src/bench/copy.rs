@@ -103,10 +103,10 @@ pub(crate) fn cpu(threads: usize, effort: Effort, report: &mut Report) -> Result
         seconds(|| {
             std::thread::scope(|scope| {
                 for (a, b) in from.chunks(part).zip(to.chunks_mut(part)) {
-                    scope.spawn(move || b.copy_from_slice(a));
+                    std::thread::Builder::new().spawn_scoped(scope, move || b.copy_from_slice(a))?;
                 }
-            });
-            Ok(())
+                Ok(())
+            })
         })
     })?;
     let error = error(&to, &from);
