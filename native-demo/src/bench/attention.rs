@@ -29,14 +29,12 @@ pub(crate) fn run(
     report: &mut Report,
 ) -> Result<()> {
     report.head("attention (f32)")?;
-    let heads = args.heads as usize;
-    let kv_heads = if heads.is_multiple_of(GROUP) { heads / GROUP } else { heads };
     for tokens in &args.tokens {
         for window in [None, Some(WINDOW)] {
             if interrupt.pressed() {
                 return Ok(());
             }
-            let shape = Shape { batch: 1, tokens: *tokens as usize, heads, kv_heads, head_dim: args.key_dim as usize };
+            let shape = shape(args, *tokens);
             let options = Options { scale: None, window, rope_theta: None };
             let data = Data::new(&shape);
             let (wall, gpu, off) = match device {
@@ -48,12 +46,29 @@ pub(crate) fn run(
                     (wall, None, off)
                 }
             };
-            let seen = window.map_or_else(|| "all".into(), |w| format!("a window of {w}"));
-            let name = format!("{seen}, T={tokens}, {heads}/{kv_heads} heads of {}", args.key_dim);
-            report.add(Row::new("attention", name, (wall, gpu), (f64::from(*tokens), "tokens/s"), off))?;
+            report.add(Row::new(
+                "attention",
+                name(&shape, window),
+                (wall, gpu),
+                (f64::from(*tokens), "tokens/s"),
+                off,
+            ))?;
         }
     }
     Ok(())
+}
+
+/// One prompt of so many tokens.
+pub(super) fn shape(args: &BenchArgs, tokens: u32) -> Shape {
+    let heads = args.heads as usize;
+    let kv_heads = if heads.is_multiple_of(GROUP) { heads / GROUP } else { heads };
+    Shape { batch: 1, tokens: tokens as usize, heads, kv_heads, head_dim: args.key_dim as usize }
+}
+
+/// What is measured, for the table.
+pub(super) fn name(shape: &Shape, window: Option<usize>) -> String {
+    let seen = window.map_or_else(|| "all".into(), |w| format!("a window of {w}"));
+    format!("{seen}, T={}, {}/{} heads of {}", shape.tokens, shape.heads, shape.kv_heads, shape.head_dim)
 }
 
 struct Data {

@@ -8,6 +8,7 @@ mod model;
 mod operator;
 mod operator_gpu;
 mod report;
+mod sizes;
 mod suite;
 mod synthetic;
 
@@ -15,6 +16,7 @@ use std::io::stdout;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use clap::ValueEnum;
 use deltanet::{Device, Rule};
 
 use crate::Exit;
@@ -27,6 +29,9 @@ use report::Report;
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let interrupt = Interrupt::watch();
     let rules = rules(&args.rule)?;
+    if args.suite.is_none() {
+        sizes::check(args, &rules)?;
+    }
     let device = crate::device::open(&args.model)?;
     crate::output::tell(format_args!("{}", describe_device(&device)));
     let mut report = Report::new(device.describe(), !args.json);
@@ -41,12 +46,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
         }
         return Ok(if interrupt.pressed() { Exit::Interrupted } else { Exit::Done });
     }
-    // Large models and long prompts are measured when asked for.
-    let usual = [Part::Copy, Part::Matmul, Part::Operator, Part::Attention, Part::Model];
-    for part in usual.into_iter().chain([Part::Million, Part::Synthetic]) {
-        if !(args.only.contains(&part) || (args.only.is_empty() && usual.contains(&part))) {
-            continue;
-        }
+    for part in Part::value_variants().iter().copied().filter(|part| runs(args, *part)) {
         if interrupt.pressed() {
             return Ok(Exit::Interrupted);
         }
@@ -76,6 +76,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
         crate::output::json(&mut stdout(), &report)?;
     }
     Ok(if interrupt.pressed() { Exit::Interrupted } else { Exit::Done })
+}
+
+/// Whether a part was asked for. Large models and long prompts are measured only when they are named.
+fn runs(args: &BenchArgs, part: Part) -> bool {
+    let usual = !matches!(part, Part::Million | Part::Synthetic);
+    args.only.contains(&part) || (args.only.is_empty() && usual)
 }
 
 fn threads_of(asked: Option<usize>) -> usize {

@@ -8,6 +8,7 @@ use deltanet::session::{Batch, GenerateOptions, Session};
 use deltanet::{Device, LoadOptions, Model};
 
 use super::report::{Bar, Report, Row};
+use super::sizes;
 use crate::args::BenchArgs;
 use crate::find;
 use crate::interrupt::Interrupt;
@@ -47,6 +48,8 @@ pub(crate) fn run(
 ) -> Result<()> {
     let sessions = args.sessions.iter().copied().max().unwrap_or(1).max(1) as usize;
     let Some((model, of, off)) = checked(args, device, sessions, report)? else { return Ok(()) };
+    let tokens = args.prefill.iter().chain(&args.decode).copied().max().unwrap_or(0);
+    sizes::check_sessions(model.spec(), device, sessions, tokens)?;
     let plan = Plan {
         of: &of,
         sessions: &args.sessions,

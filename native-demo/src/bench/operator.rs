@@ -39,7 +39,7 @@ impl Case {
         Options { half_products: self.half, ..OPTIONS }
     }
 
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let s = &self.shape;
         let sizes = format!("{}/{} heads {}×{}", s.heads, s.value_heads, s.key_dim, s.value_dim);
         match self.form {
@@ -86,7 +86,7 @@ pub(crate) fn measure(device: &Device, case: &Case, effort: Effort) -> Result<Ro
 pub(crate) const OPTIONS: Options =
     Options { scale: None, l2norm: true, chunk_states: false, chunk: None, half_products: false, segments: None };
 
-fn cases(args: &BenchArgs, rule: Rule) -> Vec<Case> {
+pub(super) fn cases(args: &BenchArgs, rule: Rule) -> Vec<Case> {
     let shape = |batch, tokens| Shape {
         batch,
         tokens,
