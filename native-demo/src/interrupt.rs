@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Between two looks at Ctrl-C.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Whether Ctrl-C was pressed.
 #[derive(Clone, Debug, Default)]
@@ -23,5 +28,38 @@ impl Interrupt {
 
     pub(crate) fn pressed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// Runs what cannot be asked to end early, on a thread of its own; `None` when Ctrl-C is pressed first. The thread is
+    /// left behind then, and ends with the program.
+    pub(crate) fn unless_pressed<T, F>(&self, work: F) -> Option<T>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let (hand, handed) = channel::<F>();
+        let (give, given) = channel();
+        let run = move || {
+            if let Ok(work) = handed.recv() {
+                // Nobody waits for it any more when this fails.
+                let _ = give.send(work());
+            }
+        };
+        let Ok(thread) = std::thread::Builder::new().spawn(run) else {
+            // The system has no room for a thread: Ctrl-C has to wait.
+            return Some(work());
+        };
+        let _ = hand.send(work);
+        loop {
+            match given.recv_timeout(LOOK) {
+                Ok(value) => return Some(value),
+                Err(RecvTimeoutError::Timeout) if self.pressed() => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => match thread.join() {
+                    Err(panic) => std::panic::resume_unwind(panic),
+                    Ok(()) => return None,
+                },
+            }
+        }
     }
 }

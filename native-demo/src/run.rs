@@ -31,7 +31,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if let (Some(bytes), Some(path)) = (&saved, &args.resume) {
         session.restore(bytes).with_context(|| path.display().to_string())?;
     }
-    let tokens = if saved.is_some() && prompt.is_empty() { Vec::new() } else { session.encode(&prompt)? };
+    // Text of megabytes becomes tokens for seconds. Who does not wait for that wants no prompt read.
+    let tokens = if saved.is_some() && prompt.is_empty() {
+        Vec::new()
+    } else {
+        let (encoder, text) = (session.encoder()?, prompt.clone());
+        interrupt.unless_pressed(move || encoder.encode(&text)).transpose()?.unwrap_or_default()
+    };
     let options = GenerateOptions {
         sampling: args.sampling(seed),
         max_tokens: args.max_tokens as usize,
@@ -42,7 +48,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     // What pieces of a prompt take, and its last one.
     let rows = session.reading_rows();
     for n in [tokens.len().min(rows), tokens.len() % rows] {
-        loaded.prepare(n)?;
+        if !interrupt.pressed() {
+            loaded.prepare(n)?;
+        }
     }
     loaded.tell();
     let start = Instant::now();

@@ -1,6 +1,7 @@
 //! `deltanet score FILE`: how well a model predicts a text.
 
 use std::io::stdout;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -19,10 +20,13 @@ use crate::prompt;
 const PIECE: usize = 512;
 
 pub(crate) fn run(args: &ScoreArgs) -> Result<Exit> {
-    let text = prompt::file(&args.file)?;
+    let text = Arc::new(prompt::file(&args.file)?);
     let interrupt = Interrupt::watch();
     let loaded = load(&args.model, LoadOptions { sessions: 1, ..Default::default() })?;
-    let tokens = loaded.model.require_tokenizer()?.encode(&text, true)?;
+    let (tokenizer, all) = (loaded.model.require_tokenizer()?.clone(), text.clone());
+    let Some(tokens) = interrupt.unless_pressed(move || tokenizer.encode(&all, true)).transpose()? else {
+        return Ok(Exit::Interrupted);
+    };
     if tokens.len() < 2 {
         let n = tokens.len();
         bail!(

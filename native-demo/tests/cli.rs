@@ -220,17 +220,70 @@ fn a_bad_model_is_named_with_its_folder() {
     assert!(message.starts_with(&format!("{}: cannot be loaded: ", file("tokenizer.json"))), "{message}");
 }
 
-/// A system that has less memory than the model needs, by a limit on the process's address space.
+/// Runs with a limit on the process's address space.
+#[cfg(target_os = "linux")]
+fn with_memory(kib: u32, words: &[&str]) -> Output {
+    let limited = format!("ulimit -v {kib}; exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_deltanet")]).args(words);
+    command.current_dir(repository()).env("DELTANET_NO_CACHE", "1").stdin(Stdio::null()).output().unwrap()
+}
+
+/// A system that has less memory than the model needs.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_model_larger_than_memory_is_one_line() {
-    let mut words = vec!["-c", "ulimit -v 45000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_deltanet")];
-    words.extend(["Once", "--device", "cpu", "--max-tokens", "3"]);
-    let mut command = Command::new("sh");
-    let out = command.current_dir(repository()).args(&words).stdin(Stdio::null()).output().unwrap();
-    let message = refused(&words, &out);
+    let words = ["Once", "--device", "cpu", "--max-tokens", "3"];
+    let message = refused(&words, &with_memory(45_000, &words));
     assert!(message.contains("model.safetensors: Cannot allocate memory"), "{message}");
     assert_eq!(message.matches("Cannot allocate memory").count(), 1, "{message}");
+}
+
+/// Room for the weights, and for few threads or none.
+#[cfg(target_os = "linux")]
+#[test]
+fn little_memory_is_enough_or_is_told() {
+    let words = ["Once", "--device", "cpu", "--max-tokens", "3", "--temperature", "0"];
+    let whole = ok(&words).0;
+    for kib in (50_000..=120_000).step_by(5_000) {
+        let out = with_memory(kib, &words);
+        let stderr = text(&out.stderr);
+        if out.status.success() {
+            assert_eq!(text(&out.stdout), whole, "{kib} KiB");
+        } else {
+            assert_eq!(out.status.code(), Some(2), "{kib} KiB: {stderr}");
+            let errors: Vec<&str> = stderr.lines().filter(|line| !line.starts_with(['m', 'd'])).collect();
+            assert!(matches!(errors[..], [e] if e.starts_with("error: ") && e.contains("memory")), "{kib}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn sizes_beyond_any_memory_are_one_line() {
+    let large = ["--tokens", "1048576", "--heads", "1024", "--key-dim", "256", "--device", "cpu"];
+    let wide = ["--tokens", "1048576", "--value-heads", "4096", "--value-dim", "4096", "--device", "cpu"];
+    for (part, sizes) in [("operator", &large[..]), ("attention", &large), ("operator", &wide)] {
+        let words = [&["bench", "--only", part], sizes].concat();
+        let message = refused(&words, &deltanet(&words).output().unwrap());
+        assert!(message.starts_with(part) && message.contains("expected sizes for which"), "{words:?}: {message}");
+        assert!(message.contains("TiB"), "{words:?}: {message}");
+    }
+    for (option, value) in [("--tokens", "100000000000"), ("--heads", "100000"), ("--length", "999999999")] {
+        let words = ["bench", option, value];
+        let message = refused(&words, &deltanet(&words).output().unwrap());
+        assert!(message.contains(option) && message.contains("expected a number from 1 to"), "{message}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn sessions_beyond_memory_are_told_before_they_begin() {
+    let words = ["bench", "--only", "model", "--sessions", "1024", "--prefill", "1048576", "--device", "cpu"];
+    let out = with_memory(1_000_000, &words);
+    let stderr = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{stderr}");
+    let last = stderr.lines().last().unwrap();
+    assert!(last.starts_with("error: 1024 sessions of 1048576 tokens: expected sizes"), "{stderr}");
 }
 
 #[cfg(target_os = "linux")]
@@ -272,6 +325,28 @@ fn a_long_prompt_can_be_interrupted() {
         let stderr = text(&out.stderr);
         assert_eq!(out.status.code(), Some(130), "after {seconds} s: {stderr}");
         assert!(stderr.contains("ended    interrupted"), "after {seconds} s: {stderr}");
+    }
+}
+
+/// Nothing can ask the tokenizer to stop.
+#[cfg(unix)]
+#[test]
+fn text_of_megabytes_can_be_interrupted_before_it_is_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("long.txt");
+    std::fs::write(&file, "once upon a time there was ".repeat(600_000)).unwrap();
+    for words in [&["--device", "cpu"][..], &["score", file.to_str().unwrap(), "--device", "cpu"]] {
+        let mut command = deltanet(words);
+        command.stdin(std::fs::File::open(&file).unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let start = std::time::Instant::now();
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let out = child.wait_with_output().unwrap();
+        let (waited, stderr) = (start.elapsed(), text(&out.stderr));
+        assert_eq!(out.status.code(), Some(130), "{words:?}: {stderr}");
+        // To the end of the text it takes a multiple of that.
+        assert!(waited.as_secs() < 5, "{words:?}: ended after {waited:?}");
     }
 }
 

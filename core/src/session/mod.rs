@@ -1,11 +1,13 @@
 //! Sessions: one reader's place in a text, with the memory of everything before it.
 
+mod encoder;
 mod file;
 pub(crate) mod gates;
 mod generate;
 mod reading;
 mod stop;
 
+pub use encoder::Encoder;
 pub use gates::GATE_ROWS;
 pub use generate::{Batch, Finish, GenerateOptions, Generation, Piece};
 pub use reading::Ahead;
@@ -91,14 +93,16 @@ impl Session {
     /// # Errors
     /// [`Error::Tokenizer`] when the model has no tokenizer, or it fails.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let mut tokens = self.model.require_tokenizer()?.encode(text, true)?;
-        if let Some(bos) = self.model.spec().bos
-            && self.tokens.is_empty()
-            && tokens.first() != Some(&bos)
-        {
-            tokens.insert(0, bos);
-        }
-        Ok(tokens)
+        self.encoder()?.encode(text)
+    }
+
+    /// What [`Session::encode`] does now, for another thread: a text of megabytes takes seconds.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] when the model has no tokenizer.
+    pub fn encoder(&self) -> Result<Encoder> {
+        let tokenizer = self.model.require_tokenizer()?.clone();
+        Ok(Encoder { tokenizer, bos: self.model.spec().bos.filter(|_| self.tokens.is_empty()) })
     }
 
     /// Forgets everything.
