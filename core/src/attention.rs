@@ -108,7 +108,8 @@ impl Shape {
         let elements =
             |heads: usize| [batch, self.tokens, heads, head_dim].iter().try_fold(1usize, |a, d| a.checked_mul(*d));
         if elements(heads).is_none_or(|n| n > isize::MAX as usize / 8) {
-            return Err(Error::argument("q", "a tensor that memory can hold", format!("{self:?}")));
+            let got = format!("{:?}", [batch, self.tokens, heads, head_dim]);
+            return Err(Error::argument("q", "a tensor that memory can hold", got));
         }
         Ok(())
     }

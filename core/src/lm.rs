@@ -248,7 +248,7 @@ impl Model {
             (Some(a), Some(b), Some(c)) => Ok([a, b, c]),
             _ => {
                 let n = self.inner.sessions;
-                Err(Error::argument("sessions", format!("at most {n} alive (LoadOptions::sessions)"), n + 1))
+                Err(Error::argument("sessions", format!("at most {n} alive, as the model was loaded for"), n + 1))
             }
         }
     }

@@ -3,9 +3,27 @@
 import { DeltanetError, wrong } from "./errors.js";
 
 const isObject = (value) => typeof value === "object" && value !== null;
+/** Signals, lists and maps have none of the fields that are looked for: they would be taken, and change nothing. */
+const isPlain = (value) => isObject(value) && Object.prototype.toString.call(value) === "[object Object]";
 const isFunction = (value) => typeof value === "function";
 const isWhole = (value) => Number.isInteger(value) && value >= 0;
 
+/** By what takes them: the names that there are. `index.d.ts` says what each means. */
+const NAMES = Object.fromEntries(Object.entries({
+  load: "onProgress device sessions store signal",
+  read: "onProgress signal",
+  generate: "temperature topK topP minP repetitionPenalty seed maxTokens stop stopAtEndOfText stepsAhead onProgress signal",
+  view: "direct",
+  show: "session width height layer head dark gain gap",
+  delta: "shape q k v beta g initialState precond cuSeqlens scale l2norm chunk chunkStates device",
+  "delta.shape": "batch tokens heads valueHeads keyDim valueDim",
+  "delta.precond": "g beta logScale initial",
+  attention: "shape q k v qkNorm cuSeqlens scale window ropeTheta device",
+  "attention.shape": "batch tokens heads kvHeads headDim",
+  "attention.qkNorm": "q k eps",
+}).map(([call, names]) => [call, names.split(" ")]));
+
+/** What values of these names must be; those of other names are checked where they are read. */
 const OPTIONS = {
   signal: ["an AbortSignal", (v) => isFunction(v.throwIfAborted)],
   onProgress: ["a function", isFunction],
@@ -16,21 +34,42 @@ const OPTIONS = {
   height: ["a whole number", isWhole],
 };
 
-/** Options without those that are null, which means none. */
-export function options(given, what = "options") {
-  if (!isObject(given ?? {})) throw wrong(what, "an object", given);
-  const set = Object.entries(given ?? {}).filter(([, value]) => value !== undefined && value !== null);
+/** Options without those that are null, which means none. `call`: which ones there are. */
+export const options = (given, call, what = "options") => required(given ?? {}, call, what);
+
+/** What must be there: an object of options. */
+export function required(given, call, what = "options") {
+  if (!isPlain(given)) throw wrong(what, "a plain object", given);
+  const set = Object.entries(given).filter(([, value]) => value !== undefined && value !== null);
   for (const [name, value] of set) {
+    if (!NAMES[call].includes(name)) throw wrong(what, among(NAMES[call], name), name);
     const [expected, fits] = OPTIONS[name] ?? [];
     if (fits && !fits(value)) throw wrong(name, expected, value);
+    if (NAMES[`${call}.${name}`]) required(value, `${call}.${name}`, name);
   }
   return Object.fromEntries(set);
 }
 
-/** What must be there: an object of options. */
-export function required(given, what) {
-  if (!isObject(given)) throw wrong(what, "an object", given);
-  return options(given, what);
+/** The name that was meant, if one looks like it, and what else there is. */
+function among(names, name) {
+  const plain = (word) => word.toLowerCase().replace(/[^a-z0-9]/g, "");
+  const given = plain(name.slice(0, 40));
+  const far = (word) => distance(plain(word), given);
+  const nearest = names.reduce((best, word) => (far(word) < far(best) ? word : best));
+  const meant = far(nearest) <= Math.max(nearest.length, given.length) / 3;
+  const others = names.filter((word) => !meant || word !== nearest).join(", ");
+  return meant && others ? `${nearest}, or another of ${others}` : `no other names than ${names.join(", ")}`;
+}
+
+/** Letters to change, put in or leave out between two words. */
+function distance(a, b) {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 0; i < a.length; i++) {
+    const next = [i + 1];
+    for (let j = 0; j < b.length; j++) next.push(Math.min(row[j] + (a[i] === b[j] ? 0 : 1), row[j + 1] + 1, next[j] + 1));
+    row = next;
+  }
+  return row[b.length];
 }
 
 export function text(value, what) {

@@ -6,8 +6,9 @@ import * as store from "./store.js";
 const WEIGHTS = "model.safetensors";
 const INDEX = "model.safetensors.index.json";
 const OPTIONAL = ["tokenizer.json", "generation_config.json"];
-/** What a checkpoint may consist of; other files of a folder are left alone. */
-const WANTED = /^(config\.json|generation_config\.json|tokenizer\.json|.*\.safetensors(\.index\.json)?)$/;
+/** What a checkpoint may consist of, beside its weights; other files of a folder are left alone. */
+const SMALL = ["config.json", ...OPTIONAL];
+const isWeights = (name) => name.endsWith(".safetensors");
 
 /**
  * Feeds every file of `source` to `loader`.
@@ -15,13 +16,18 @@ const WANTED = /^(config\.json|generation_config\.json|tokenizer\.json|.*\.safet
  * `source` is `{url}`, the address of a folder or of a `files.json` in it, or `{files: [{name, blob}]}`.
  */
 export async function collect(source, options, loader, tell, signal) {
-  const parts = source.files ? local(source.files) : await remote(source.url, options, signal);
-  // The small ones first: a config that cannot be run saves the way of the weights.
-  parts.sort((a, b) => (a.size ?? 0) - (b.size ?? 0));
+  const parts = source.files ? await local(source.files) : await remote(source.url, options, signal);
+  // A config that cannot be run saves the way of the weights; so does a file that is missing.
+  const rank = ({ name }) => (name === "config.json" ? 0 : isWeights(name) ? 2 : 1);
+  parts.sort((a, b) => rank(a) - rank(b) || (a.size ?? 0) - (b.size ?? 0));
   const meter = new Meter(parts, tell);
   for (const part of parts) {
     await part.read({
-      announce: (size) => (part.index = loader.file(part.name, size)),
+      announce(size) {
+        part.index = loader.file(part.name, size);
+        // Of an empty file nothing else comes.
+        if (size === 0) loader.push(part.index, new Uint8Array());
+      },
       push(bytes, from) {
         loader.push(part.index, bytes);
         meter.add(part, bytes.length, from);
@@ -84,7 +90,7 @@ class Meter {
 }
 
 /** The files beside the uppermost config.json. */
-function local(files) {
+async function local(files) {
   const all = files.map(({ name, blob }) => {
     const [, folder, file] = /^(.*[\\/])?([^\\/]*)$/.exec(name);
     return { folder: folder ?? "", name: file, blob };
@@ -93,14 +99,19 @@ function local(files) {
   if (!config) {
     throw new DeltanetError("missing", "config.json: not found; a model is a folder with config.json and model.safetensors");
   }
-  const beside = all.filter(({ folder, name }) => folder === config.folder && WANTED.test(name));
-  // One file of weights needs no others; shards may have any names.
-  const whole = beside.some(({ name }) => name === WEIGHTS);
-  const wanted = beside.filter(({ name }) => !whole || name === WEIGHTS || !name.includes(".safetensors"));
-  return wanted.map(({ name, blob }) => ({
+  const beside = new Map(all.filter(({ folder }) => folder === config.folder).map((file) => [file.name, file.blob]));
+  // One file of weights needs no others.
+  const index = beside.has(WEIGHTS) ? undefined : beside.get(INDEX);
+  // (What is wrong with an index, the whole checkpoint tells.)
+  const named = index ? await index.text().then(shards).catch(() => new Set()) : new Set(beside.has(WEIGHTS) ? [WEIGHTS] : []);
+  const names = [...SMALL, ...(index ? [INDEX] : [])].filter((name) => beside.has(name));
+  return [...names, ...named].map((name) => ({
     name,
-    size: blob.size,
+    // What is not there is told first.
+    size: beside.get(name)?.size ?? 0,
     async read({ announce, push, signal }) {
+      const blob = beside.get(name);
+      if (!blob) throw new DeltanetError("missing", `${name}: not found, but named in ${INDEX}`);
       announce(blob.size);
       await stream(blob.stream(), (bytes) => push(bytes, "disk"), signal);
     },
@@ -145,8 +156,8 @@ async function remote(url, options, signal) {
 async function readList(url, shelf, signal) {
   try {
     const response = await get(url, { cache: "no-cache", signal });
-    const { files } = await response.json();
-    const fine = Array.isArray(files) && files.every((f) => typeof f.name === "string" && Number.isFinite(f.size));
+    const files = parsed(await response.text(), url)?.files;
+    const fine = Array.isArray(files) && files.every((f) => typeof f?.name === "string" && Number.isFinite(f.size));
     if (!fine) throw new DeltanetError("format", `${url}: expected {files: [{name, size}]}`);
     return files.map(({ name, size, sha256 }) => ({ name, size, sha256, version: sha256 ?? `${size}` }));
   } catch (error) {
@@ -169,7 +180,7 @@ async function probe(base, shelf, signal) {
   try {
     const config = await look("config.json", true);
     const whole = await look(WEIGHTS, false);
-    const names = whole ? [] : [INDEX, ...(await shards(new URL(INDEX, base), signal))];
+    const names = whole ? [] : [INDEX, ...shards(await (await get(new URL(INDEX, base), { signal })).text())];
     const others = await Promise.all([
       ...OPTIONAL.map((name) => look(name, false)),
       ...names.map((name) => look(name, true)),
@@ -180,15 +191,23 @@ async function probe(base, shelf, signal) {
   }
 }
 
-async function shards(url, signal) {
-  const index = await (await get(url, { signal })).json();
-  const names = new Set(Object.values(index?.weight_map ?? {}));
+/** The files of weights that the text of an index names. */
+function shards(text) {
+  const names = new Set(Object.values(parsed(text, INDEX)?.weight_map ?? {}));
   for (const name of names) {
     if (typeof name !== "string" || !/^[\w.-]+\.safetensors$/.test(name)) {
       throw new DeltanetError("format", `${INDEX}: expected names of safetensors files, got ${JSON.stringify(name)}`);
     }
   }
   return names;
+}
+
+function parsed(text, name) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new DeltanetError("format", `${name}: expected JSON, got something else: ${error.message}`);
+  }
 }
 
 function fromShelf(shelf, error) {

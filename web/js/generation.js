@@ -2,6 +2,7 @@
 
 import * as check from "./arguments.js";
 import { DeltanetError, wrong } from "./errors.js";
+import { watch } from "./thread.js";
 
 const CANCELLED = { finish: "cancelled", endToken: null, tail: "", prompt: undefined };
 
@@ -62,7 +63,7 @@ export class Generation {
     const { id, vocab, check: session } = this.#session;
     session();
     if (!Number.isInteger(pieces) || pieces < 1) throw wrong("most", "a whole number of at least 1", pieces);
-    const { signal, onProgress, ...options } = check.options(this.#options);
+    const { signal, onProgress, ...options } = check.options(this.#options, "generate");
     const prompt = this.#prompt ?? undefined;
     return {
       signal,
@@ -84,7 +85,8 @@ export class Generation {
     const { home } = this.#session;
     const queue = [];
     let wake = () => {};
-    let end, run, signal;
+    let end, run, signal, failure;
+    let unwatch = () => {};
     const stop = () => this.stop();
     try {
       const request = this.#request(pieces);
@@ -93,12 +95,15 @@ export class Generation {
       run = home.next++;
       this.#tellStop = () => home.caller.tell("stop", { run });
       signal?.addEventListener("abort", stop, { once: true });
-      if (request.onProgress) home.progress.set(run, request.onProgress);
+      unwatch = watch(home, run, request.onProgress, (error) => {
+        failure = { error };
+        stop();
+      });
       home.pieces.set(run, (batch) => {
         queue.push(batch);
         wake();
       });
-      home.caller.call("generate", { ...request.argument, run, credit }).then(
+      home.caller.call("generate", { ...request.argument, run, credit, watched: Boolean(request.onProgress) }).then(
         (result) => (end = { result }),
         (error) => (end = { error }),
       ).finally(() => wake());
@@ -110,6 +115,7 @@ export class Generation {
         if (end) break;
         await new Promise((resolve) => (wake = resolve));
       }
+      if (failure) throw failure.error;
       signal?.throwIfAborted();
       if (end.error) throw end.error;
       this.#settle.resolve(end.result);
@@ -127,7 +133,7 @@ export class Generation {
         else this.#settle.reject(end.error);
       }
       home.pieces.delete(run);
-      home.progress.delete(run);
+      unwatch();
     }
   }
 }

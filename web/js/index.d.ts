@@ -22,6 +22,7 @@ export interface Progress {
 }
 
 export interface LoadOptions {
+  /** What it throws ends the loading, which rejects with it. */
   onProgress?: (progress: Progress) => void;
   /** Default `auto`. */
   device?: Device;
@@ -39,7 +40,11 @@ export interface ReadProgress {
 }
 
 export interface ReadOptions {
-  /** Called every few dozen tokens on the CPU, every 2,048 on a GPU, and at the end. */
+  /**
+   * Called before the first token, every few dozen on the CPU, every 2,048 on a GPU, and at the end. What it throws, or
+   * what comes of its promise meanwhile, rejects the call; as after an abort, the session is as it was before. (At the end
+   * all has been read: what is thrown then rejects too, and the session stands after the prompt.)
+   */
   onProgress?: (progress: ReadProgress) => void;
   /**
    * Aborting rejects with the signal's reason, and nothing of the prompt is taken: the session is as it was before. What
@@ -90,7 +95,7 @@ export interface GenerateOptions {
   stopAtEndOfText?: boolean;
   /** Most steps a GPU submission: 16, or 8 where a program imitates the GPU. */
   stepsAhead?: number;
-  /** How far the prompt is read. */
+  /** How far the prompt is read. What it throws ends the iteration, with the session as an abort leaves it. */
   onProgress?: (progress: ReadProgress) => void;
   /**
    * Aborting ends the iteration with the signal's reason. While the prompt is being read nothing of it is taken: the
@@ -158,7 +163,7 @@ export interface ViewOptions {
   /** Pixels of the canvas. */
   width: number;
   height: number;
-  /** One head only: its layer, counting those that have a state, and its number. */
+  /** One head only: its layer, counting those that have a state, and its number; both or neither. */
   layer?: number;
   head?: number;
   dark?: boolean;
@@ -180,7 +185,8 @@ export type DeviceEvent = { type: "lost" } | { type: "recovered"; info: ModelInf
  * A text being read and written. Calls wait for each other, but not for a generation (see `Generation`); `fork()` makes an
  * independent reader. After `dispose()`, and after `shutdown()`, every call is refused with the code `disposed`.
  *
- * Options that are null, or absent, are as if they were not there. Arguments are checked before anything changes.
+ * Options that are null, or absent, are as if they were not there; names that there are not are refused. Arguments are
+ * checked before anything changes.
  */
 export interface Session {
   readonly info: ModelInfo;

@@ -15,15 +15,16 @@ const call = (method, argument, transfer) => thread().caller.call(method, argume
 
 /** Loads a model from the address of its folder, or from its files; returns its first session. */
 export async function load(source, options) {
-  const { device = "auto", sessions, store = true, ...rest } = check.options(options);
+  const { device = "auto", sessions, store = true, ...rest } = check.options(options, "load");
   const argument = { source: check.source(source), options: { device, sessions, store } };
   const home = thread();
-  const { model, session, info, grid } = await abortable(home, "load", argument, rest);
+  const undo = ({ session }) => home.caller.call("dispose", { session });
+  const { model, session, info, grid } = await abortable(home, "load", argument, rest, undo);
   return new Session({ home, id: model, info, grid }, session);
 }
 
 /** Opens the device and compiles nothing yet: says in words what a load would use. */
-export const open = async (device) => call("open", check.options({ device }));
+export const open = async (device) => call("open", check.options({ device }, "load"));
 
 /** A text being read and written by a model. */
 export class Session {
@@ -67,7 +68,7 @@ export class Session {
   }
   async #read(method, argument, options) {
     this.#check();
-    return abortable(this.#model.home, method, { session: this.#id, ...argument }, check.options(options));
+    return abortable(this.#model.home, method, { session: this.#id, ...argument }, check.options(options, "read"));
   }
   #tokens(list) {
     return check.tokens(list, this.info.vocab);
@@ -124,7 +125,7 @@ export class Session {
 
   /** Gives a canvas element to the Worker, which draws the state on it. */
   async view(canvas, options) {
-    const { direct } = check.options(options);
+    const { direct } = check.options(options, "view");
     this.#check();
     if (typeof canvas?.transferControlToOffscreen !== "function") throw wrong("canvas", "a canvas element", canvas);
     const offscreen = canvas.transferControlToOffscreen();
@@ -152,7 +153,7 @@ class View {
   }
   /** Draws, and from then on draws again as tokens arrive. */
   async show(given) {
-    const { session, width, height, ...options } = check.required(given, "options");
+    const { session, width, height, ...options } = check.required(given, "show");
     if (session) this.#session = Session.idOf(session);
     return call("show", { easel: this.#id, session: this.#session, width, height, options });
   }
@@ -163,13 +164,13 @@ class View {
 
 /** One operator, on tensors that are checked where they are read. */
 const operator = (method, form) => async (rule, tensors) =>
-  call(method, { form, rule: check.text(rule, "rule"), call: check.required(tensors, "tensors") });
+  call(method, { form, rule: check.text(rule, "rule"), call: check.required(tensors, method, "tensors") });
 
 /** The operators on typed arrays: `rule` is a name of the family, such as `gated_deltanet`. */
 export const operators = {
   recurrent: operator("delta", "recurrent"),
   chunk: operator("delta", "chunk"),
-  attention: async (tensors) => call("attention", { call: check.required(tensors, "tensors") }),
+  attention: async (tensors) => call("attention", { call: check.required(tensors, "attention", "tensors") }),
 };
 
 /** Models kept in the browser's storage. */

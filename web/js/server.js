@@ -75,11 +75,12 @@ export function serve(port) {
 
   /** Something of a session's that `stop` ends, with an error if it is not to end well. */
   function begin(run, session, more) {
-    const state = { session, stopped: false, wake: () => {}, ...more };
+    const state = { session, stopped: false, wake: () => {}, heard: () => {}, ...more };
     state.stop = (error) => {
       state.stopped = true;
       state.error ??= error;
       state.wake();
+      state.heard();
     };
     runs.set(run, state);
     return state;
@@ -118,10 +119,14 @@ export function serve(port) {
     return result;
   }
 
-  /** What a reading asks between pieces: it tells how far it is, lets messages in, and says whether to go on. */
+  /**
+   * What a reading asks between pieces: it tells how far it is, lets messages in, and says whether to go on. Whoever
+   * watches has heard by then: what they do about it comes before the next piece.
+   */
   const between = (state, run, total) => async (read) => {
+    const heard = state.watched && new Promise((resolve) => (state.heard = resolve));
     tell("progress", { run, read, total });
-    await pause();
+    await (heard || pause());
     return !state.stopped;
   };
 
@@ -132,8 +137,8 @@ export function serve(port) {
   });
 
   /** Reads a prompt, for the results of `method`. One that is stopped leaves the session as it was. */
-  const reading = (method, finish) => ({ session, run, prompt }) => {
-    const state = begin(run, session);
+  const reading = (method, finish) => ({ session, run, prompt, watched }) => {
+    const state = begin(run, session, { watched });
     return onSession(session, async ({ raw, model }) => {
       const tokens = tokensOf(raw, prompt);
       const result = await raw.read(method, tokens, between(state, run, tokens.length));
@@ -223,9 +228,9 @@ export function serve(port) {
      * Reads the prompt, if there is one, then streams pieces as events. `credit` batches go out before the other side
      * must ask for more.
      */
-    async generate({ session: id, run, prompt, options, credit }) {
+    async generate({ session: id, run, prompt, options, credit, watched }) {
       const session = idle(id);
-      const state = begin(run, id, { credit });
+      const state = begin(run, id, { credit, watched });
       session.writing = state;
       let drawn = 0;
       let left = options.maxTokens ?? 256;
@@ -274,6 +279,7 @@ export function serve(port) {
       state.credit += credit;
       state.wake();
     },
+    heard: ({ run }) => runs.get(run)?.heard?.(),
     stop: ({ run }) => runs.get(run)?.stop(),
 
     tokens: ({ session }) => onSession(session, ({ raw }) => raw.tokens()),
@@ -306,11 +312,16 @@ export function serve(port) {
     },
     async show({ easel: id, session, width, height, options }) {
       const easel = get(easels, id, "view");
+      const before = { ...easel };
       Object.assign(easel, { session, width, height, options });
       try {
         await draw(easel);
       } catch (error) {
-        if (!(await mended(get(sessions, session, "session").model, error))) throw error;
+        if (!(await mended(get(sessions, session, "session").model, error))) {
+          const { session, width, height, options } = before;
+          Object.assign(easel, { session, width, height, options });
+          throw error;
+        }
         await draw(easel);
       }
     },

@@ -13,8 +13,8 @@ export function thread() {
   const events = {
     progress: ({ run, ...data }) => progress.get(run)?.(data),
     pieces: ({ run, ...data }) => pieces.get(run)?.(data),
-    lost: ({ model }) => models.get(model)?.forEach((f) => f({ type: "lost" })),
-    recovered: ({ model, info }) => models.get(model)?.forEach((f) => f({ type: "recovered", info })),
+    lost: ({ model }) => models.get(model)?.forEach((f) => alone(f, { type: "lost" })),
+    recovered: ({ model, info }) => models.get(model)?.forEach((f) => alone(f, { type: "recovered", info })),
   };
   let port, end;
   if (typeof Worker === "function") {
@@ -40,6 +40,17 @@ export function thread() {
   return shared;
 }
 
+/** Calls a listener of an event. What it throws belongs to no call, and keeps nobody else from hearing. */
+function alone(listener, event) {
+  try {
+    listener(event);
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
+  }
+}
+
 function finish(error) {
   shared.caller.fail(error);
   shared.end();
@@ -56,19 +67,58 @@ export function alive(home, what) {
   if (home !== shared) throw disposed(what, "its engine has ended: load the model again");
 }
 
-/** A call that a signal may end, and that tells how far it is. `home` is what `thread` gave. */
-export async function abortable(home, method, argument, { signal, onProgress }) {
+/**
+ * Lets `onProgress`, if there is one, hear of a run, and the Worker know that it has heard: a run that is watched waits
+ * for that. What it throws, or what comes of its promise while the run goes on, goes to `fail`, once. Returns what ends
+ * the hearing.
+ */
+export function watch({ caller, progress }, run, onProgress, fail) {
+  let over = !onProgress;
+  const failed = (error) => {
+    // Nobody waits for it any more.
+    if (over) throw error;
+    over = true;
+    fail(error);
+  };
+  progress.set(run, (data) => {
+    if (over) return;
+    try {
+      const promise = onProgress(data);
+      if (typeof promise?.then === "function") Promise.resolve(promise).catch(failed);
+    } catch (error) {
+      failed(error);
+    }
+    caller.tell("heard", { run });
+  });
+  return () => {
+    over = true;
+    progress.delete(run);
+  };
+}
+
+/**
+ * A call that a signal may end, and that tells how far it is. `home` is what `thread` gave. Where `onProgress` fails, so
+ * does the call, as if it had been aborted; `undo` takes back what came of it nevertheless.
+ */
+export async function abortable(home, method, argument, { signal, onProgress }, undo = () => {}) {
   signal?.throwIfAborted();
   const run = home.next++;
   const stop = () => home.caller.tell("stop", { run });
-  if (onProgress) home.progress.set(run, onProgress);
+  let failure;
+  const unwatch = watch(home, run, onProgress, (error) => {
+    failure = { error };
+    stop();
+  });
   signal?.addEventListener("abort", stop, { once: true });
   try {
-    return await home.caller.call(method, { ...argument, run });
+    const result = await home.caller.call(method, { ...argument, run, watched: Boolean(onProgress) });
+    if (failure) await undo(result);
+    else return result;
   } catch (error) {
-    throw signal?.aborted ? signal.reason : error;
+    if (!failure) throw signal?.aborted ? signal.reason : error;
   } finally {
-    home.progress.delete(run);
+    unwatch();
     signal?.removeEventListener("abort", stop);
   }
+  throw failure.error;
 }

@@ -74,11 +74,13 @@ export const kept = {
       return null;
     }
   },
+  /** Whether it is kept. */
   set(name, value) {
     try {
       localStorage.setItem(`deltanet.${name}`, JSON.stringify(value));
+      return true;
     } catch {
-      // Not kept, then.
+      return false;
     }
   },
 };

@@ -70,7 +70,7 @@ addEventListener("drop", async (event) => {
   }
 });
 
-/** The files of what was dropped, `{name, data}` with paths for names. */
+/** The files of what was dropped, `{name, data}` with paths for names; below a folder with a config.json there is no other model. */
 async function filesOf(entry) {
   if (entry instanceof File) return [{ name: entry.name, data: entry }];
   if (entry.isFile) return [{ name: entry.fullPath, data: await new Promise((resolve, reject) => entry.file(resolve, reject)) }];
@@ -81,5 +81,7 @@ async function filesOf(entry) {
     if (some.length === 0) break;
     found.push(...some);
   }
-  return (await Promise.all(found.map(filesOf))).flat();
+  const files = found.filter((e) => e.isFile);
+  const model = files.some((e) => e.name === "config.json");
+  return (await Promise.all((model ? files : found).map(filesOf))).flat();
 }

@@ -1,4 +1,4 @@
-// The story on the page is kept as it grows, and offered on the next visit.
+// The story on the page is kept as it grows, with the words that are in no story yet, and offered on the next visit.
 
 import { $, make, number } from "./dom.js";
 import { app, places, story } from "./app.js";
@@ -13,6 +13,10 @@ let id = newId();
 /** There is a record of it. */
 let kept = false;
 let last = 0;
+/** Words that were sent and are in no record yet. */
+let sent = "";
+/** They, and what is in the box, are kept. */
+let safe = true;
 
 /** Keeps the story: with the memory where nothing uses the session, else the text alone. */
 export async function keepStory() {
@@ -20,8 +24,10 @@ export async function keepStory() {
   if (!session) return;
   last = performance.now();
   if (story.length === 0) {
-    if (kept) library.remove(id);
-    keepAnother();
+    if (kept) {
+      library.remove(id);
+      keepAnother();
+    }
     return;
   }
   kept = true;
@@ -33,6 +39,8 @@ export async function keepStory() {
     if (app.run || app.busy || record.id !== id || record.tokens.length !== story.length) return;
   }
   await library.put(record);
+  // What is in the box belongs to it.
+  keepDraft();
 }
 
 /** The same while text comes, now and then. */
@@ -40,9 +48,48 @@ export function keepGrowing() {
   if (performance.now() - last >= EVERY_MS) keepStory();
 }
 
-/** From here on the story is another one, of which there is no record yet. */
+/** From here on the story is another one, of which there is no record yet. What is in the box goes along. */
 export function keepAnother() {
+  library.keepDraft(id);
   [id, kept] = [newId(), false];
+  keepDraft();
+}
+
+/** Both words, as they stand in the box when the first come back to it. */
+const before = (words, box) => (words && box ? `${words} ${box}` : words || box);
+
+/** Keeps what is in the box, and what was sent and is in no record yet. */
+export function keepDraft() {
+  safe = library.keepDraft(id, before(sent, $("prompt").value), !(kept && library.works));
+}
+
+/** The same with these words, if any, as those that were sent. They may be in the box again: then there are none. */
+export function keepWords(words = "") {
+  sent = words;
+  keepDraft();
+}
+
+/** The words that were sent are the story's now: once that is in its record, they are kept there. */
+export async function keepRead() {
+  const words = sent;
+  await keepStory();
+  if (sent === words) keepWords();
+}
+
+/** Puts words that were kept into the box, before what is there. */
+export function putBack(words) {
+  const box = $("prompt");
+  box.value = before(words, box.value);
+  keepDraft();
+}
+
+/**
+ * Puts what was left in the box without a story there again, as soon as the page is there, whatever becomes of the model;
+ * but not the words that the page's address has it write anyway.
+ */
+export function recallDraft(address) {
+  const words = library.takeDraft();
+  if (words !== address) putBack(words);
 }
 
 /** Brings back what earlier visits left of this model; `resume(place)` goes on with the latest. */
@@ -56,12 +103,16 @@ export async function recallStories(resume) {
   button.hidden = !latest;
   if (!latest) return;
   button.dataset.id = latest.id;
-  const text = latest.tokens.map((t) => t.text).join("").replace(/\s+/g, " ").trim();
-  const end = text.length > 90 ? `…${text.slice(-90)}` : text;
+  const end = (words) => {
+    const text = words.replace(/\s+/g, " ").trim();
+    return text.length > 90 ? `…${text.slice(-90)}` : text;
+  };
+  const unread = latest.draft.trim();
   button.replaceChildren(
     make("strong", { textContent: "Pick up where you left" }),
-    make("span", { textContent: end }),
-    make("small", { textContent: `${number(latest.tokens.length)} tokens` }),
+    make("span", { textContent: end(latest.tokens.map((t) => t.text).join("")) }),
+    ...(unread ? [make("span", { className: "yours", textContent: end(latest.draft) })] : []),
+    make("small", { textContent: `${number(latest.tokens.length)} tokens${unread ? ", and words of yours that are not read yet" : ""}` }),
   );
   button.onclick = () => resume(latest);
 }
@@ -71,5 +122,5 @@ addEventListener("pagehide", () => {
   if (app.run) keepStory();
 });
 addEventListener("beforeunload", (event) => {
-  if (story.length > 0 && !library.works) event.preventDefault();
+  if ((story.length > 0 && !library.works) || !safe) event.preventDefault();
 });

@@ -1,7 +1,11 @@
 // Stories that outlive the visit: a record each in the browser's database. Where there is none, they live as long as the
 // page, and nothing here fails.
 
+import { kept } from "./dom.js";
+
 const STORE = "stories";
+/** Where words are kept that are in no story yet. */
+const DRAFTS = "drafts";
 /** Of one model. Those that have not been touched for longest give way. */
 const MOST_STORIES = 40;
 const MOST_STATES = 4;
@@ -49,10 +53,11 @@ export const library = {
   },
 
   async remove(id) {
+    this.keepDraft(id);
     await transact("readwrite", (store) => store.delete(id)).catch(() => {});
   },
 
-  /** The stories of a model, the latest first. */
+  /** The stories of a model, the latest first, each with the `draft` that was kept with it. */
   async all(model) {
     let records = [];
     try {
@@ -68,7 +73,29 @@ export const library = {
       delete record.bytes;
       transact("readwrite", (store) => store.put(record)).catch(() => {});
     }
-    return mine;
+    const drafts = { ...kept.get(DRAFTS) };
+    return mine.map((record) => ({ ...record, draft: drafts[record.id]?.text ?? "" }));
+  },
+
+  /**
+   * Keeps words that are in no story yet with the record of this id, in place of those before; without words, none.
+   * `alone`: there is no record. They are in storage before this returns, for the page may be about to go; or it returns
+   * false.
+   */
+  keepDraft(id, text, alone) {
+    const drafts = { ...kept.get(DRAFTS) };
+    if (text) drafts[id] = { text, alone, when: Date.now() };
+    else if (!drafts[id]) return true;
+    else delete drafts[id];
+    return kept.set(DRAFTS, drafts);
+  },
+
+  /** The words that were kept last without a story, which are the caller's from now on; or "". */
+  takeDraft() {
+    const alone = Object.entries({ ...kept.get(DRAFTS) }).filter(([, draft]) => draft.alone);
+    const [[id, { text }] = ["", { text: "" }]] = alone.sort(([, a], [, b]) => b.when - a.when);
+    if (id) this.keepDraft(id);
+    return text;
   },
 };
 

@@ -2,6 +2,7 @@
 
 import { app, asked, failed, query, settings } from "./app.js";
 import "./files.js";
+import { recallDraft } from "./keeping.js";
 import { start } from "./loading.js";
 import * as messages from "./messages.js";
 import { write } from "./writing.js";
@@ -11,6 +12,7 @@ for (const [name, value] of query) {
   if (!["temperature", "topP", "topK", "minP", "repetitionPenalty", "maxTokens", "seed"].includes(name)) continue;
   if (value.trim() && Number.isFinite(Number(value))) settings.set(name, Number(value));
 }
+recallDraft(query.get("prompt"));
 await start(app.source, app.device);
 if (app.session && app.device !== asked) messages.show(messages.noDevice(asked, app.session.info.engine));
 if (app.session && query.has("bench")) {

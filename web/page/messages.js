@@ -1,6 +1,6 @@
 // What went wrong, in plain words, and what to do about it.
 
-import { $, home, make } from "./dom.js";
+import { $, home, make, say } from "./dom.js";
 
 const A_MODEL = "A model is a folder with config.json, model.safetensors and tokenizer.json.";
 
@@ -135,6 +135,10 @@ export function showError(error, actions = {}, stays = false) {
 /** Whether the CPU engine may help against an error. */
 export const cpuMayHelp = (error) => WORDS[codeOf(error)].cpu === true;
 
+export const COPY = {
+  title: "This browser does not let the page copy.",
+  text: "Here is the story, selected: copy it with the browser's own command, such as Ctrl+C.",
+};
 export const LOST = { title: "The graphics processor went away.", text: "Opening it again; the story goes on from its last word." };
 export const NO_MODEL = { title: "There is no model to open the story with.", text: "Load the model that wrote it, then open the story." };
 export const NO_TOKENIZER = {
@@ -189,6 +193,20 @@ export function show({ title, text, detail, actions = {} }) {
   );
   box.append(make("div", { className: "row" }, ...buttons));
   box.hidden = false;
+}
+
+/** The same with a text that readers can select; it is selected. */
+export function showText(message, text) {
+  show(message);
+  const field = make("textarea", { className: "text", readOnly: true, rows: 4, value: text, "aria-label": message.title });
+  // Copied, it has done what it is for. (The browser reads it after this.)
+  field.oncopy = () => setTimeout(() => {
+    hide();
+    say("Copied.");
+  });
+  $("message").lastElementChild.before(field);
+  field.focus();
+  field.select();
 }
 
 export function hide() {

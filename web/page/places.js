@@ -21,7 +21,8 @@ export class Places {
   /** Of the model with this fingerprint. */
   add(place, model) {
     place.id = newId();
-    this.list.filter((p) => same(p.tokens, place.tokens)).forEach((p) => this.remove(p));
+    // (One with words that are in no story yet is another place.)
+    this.list.filter((p) => same(p.tokens, place.tokens) && !p.draft).forEach((p) => this.remove(p));
     this.list = [place, ...this.list];
     library.put({ id: place.id, model, open: false, tokens: plain(place.tokens) });
     this.show();
@@ -38,7 +39,7 @@ export class Places {
   recall(records) {
     for (const place of records) {
       const known = this.list.find((p) => same(p.tokens, place.tokens));
-      if (!known) this.list = [...this.list, place];
+      if (!known || place.draft) this.list = [...this.list, place];
     }
     this.show();
   }

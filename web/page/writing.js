@@ -1,7 +1,8 @@
 // Writing: the reader's words, the model's, and going back.
 
 import { $, home, make, number, say } from "./dom.js";
-import { keepGrowing, keepStory } from "./keeping.js";
+import { keepDraft, keepGrowing, keepRead, keepStory, keepWords, putBack } from "./keeping.js";
+import { library } from "./library.js";
 import * as messages from "./messages.js";
 import { OPENINGS, app, failed, guarded, label, memory, places, refresh, settings, story, update } from "./app.js";
 
@@ -33,6 +34,7 @@ export async function write(prompt, options = settings.next()) {
 async function read(prompt, signal) {
   const before = app.before;
   if (prompt) story.pend(prompt);
+  keepWords(prompt);
   try {
     app.before = { length: story.length, bytes: story.length > 0 ? await app.session.save() : undefined, prompt };
     if (!prompt) return;
@@ -41,12 +43,13 @@ async function read(prompt, signal) {
     story.pend("");
     story.add(tokens, label(tokens, texts), { yours: true });
     update();
+    keepRead();
   } catch (error) {
     app.before = before;
     story.pend("");
     $("welcome").hidden = story.length > 0;
-    const box = $("prompt");
-    if (prompt) box.value = box.value ? `${prompt} ${box.value}` : prompt;
+    keepWords();
+    putBack(prompt);
     throw error;
   } finally {
     $("speed").textContent = "";
@@ -161,7 +164,10 @@ $("composer").onsubmit = (event) => {
   box.value = "";
   write(prompt);
 };
-$("prompt").oninput = update;
+$("prompt").oninput = () => {
+  update();
+  keepDraft();
+};
 $("prompt").onkeydown = (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
     event.preventDefault();
@@ -176,7 +182,7 @@ $("copy").onclick = async () => {
     $("copy").textContent = "Copied";
     setTimeout(() => ($("copy").textContent = "Copy"), 1500);
   } catch {
-    getSelection().selectAllChildren($("story"));
+    messages.showText(messages.COPY, story.text);
   }
 };
 $("fresh").onclick = () => guarded(async () => {
@@ -266,6 +272,12 @@ export async function returnTo(place) {
   $("welcome").hidden = true;
   const of = (field) => place.tokens.map((t) => t[field]);
   story.add(of("id"), of("text"), { yours: of("yours"), logprobs: of("logprob") });
+  if (place.draft) {
+    // First here, then no longer there.
+    putBack(place.draft);
+    library.keepDraft(place.id);
+    place.draft = "";
+  }
   places.show();
   say(`Back at token ${number(ids.length)}.`);
 }

@@ -18,12 +18,31 @@ impl From<Error> for Failure {
 
 impl From<Failure> for JsValue {
     fn from(failure: Failure) -> Self {
-        let error = js_sys::Error::new(&failure.0.to_string());
+        let message = match &failure.0 {
+            Error::Argument { what, expected, got } => {
+                Error::Argument { what: in_javascript(what), expected: expected.clone(), got: got.clone() }.to_string()
+            }
+            other => other.to_string(),
+        };
+        let error = js_sys::Error::new(&message);
         error.set_name("DeltanetError");
         // Setting a property of a fresh object cannot fail.
         let _ = js_sys::Reflect::set(&error, &"code".into(), &code(&failure.0).into());
         error.into()
     }
+}
+
+/// An argument's name as callers in JavaScript write it: the library's `top-p` and `qk_norm.eps` are `topP` and
+/// `qkNorm.eps`.
+fn in_javascript(name: &str) -> String {
+    let mut parts = name.split(['-', '_']);
+    let mut joined = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let mut letters = part.chars();
+        joined.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        joined.push_str(letters.as_str());
+    }
+    joined
 }
 
 /// Kinds of errors that a page can do something about; documented in `js/index.d.ts`.

@@ -13,8 +13,8 @@ use crate::error::{Result, cpu_may_help};
 use crate::model::LoadedModel;
 use crate::options;
 
-/// Most bytes of a config.json that is looked at ahead.
-const MOST_CONFIG: usize = 1 << 20;
+/// Most bytes of a config.json, as the library has it.
+const MOST_CONFIG: usize = 4 << 20;
 
 /// Takes the files of a checkpoint piece by piece, straight into the memory in which the model reads them.
 #[wasm_bindgen]
@@ -45,9 +45,12 @@ impl Loader {
     /// Announces a file of `size` bytes; returns its index.
     ///
     /// # Errors
-    /// Out of memory.
+    /// Out of memory; a config.json of a size that none has.
     pub fn file(&mut self, name: String, size: f64) -> Result<usize> {
         let size = size as usize;
+        if name == "config.json" && size > MOST_CONFIG {
+            return Err(Error::format(name, format!("expected at most {MOST_CONFIG} bytes, got {size}")).into());
+        }
         let mut bytes = Vec::new();
         // wasm32 ends at 4 GiB, and a browser may refuse long before.
         if bytes.try_reserve_exact(size).is_err() {
@@ -73,9 +76,10 @@ impl Loader {
         if let Some(to) = file.bytes.get_mut(at..) {
             bytes.copy_to(to);
         }
-        // The weights of what cannot be run need not come. (What else is wrong with it, the whole checkpoint tells.)
-        if file.name == "config.json" && file.bytes.len() == file.size && file.size <= MOST_CONFIG {
-            std::str::from_utf8(&file.bytes).map_or(Ok(()), Spec::check_config)?;
+        // The weights of what cannot be run need not come.
+        if file.name == "config.json" && file.bytes.len() == file.size {
+            let utf8 = |e| Error::format(&file.name, format!("expected UTF-8, got other bytes: {e}"));
+            Spec::check_config(std::str::from_utf8(&file.bytes).map_err(utf8)?)?;
         }
         Ok(())
     }

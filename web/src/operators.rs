@@ -15,7 +15,7 @@ fn floats(inputs: &JsValue, name: &str) -> Result<Option<Vec<f32>>> {
     let Some(value) = field(inputs, name) else { return Ok(None) };
     match value.dyn_ref::<Float32Array>() {
         Some(array) => Ok(Some(array.to_vec())),
-        None => Err(Error::argument(name, "a Float32Array", "something else").into()),
+        None => Err(Error::argument(name, "a Float32Array", options::kind(&value)).into()),
     }
 }
 
@@ -33,7 +33,7 @@ fn offsets(call: &JsValue) -> Result<Option<Vec<u32>>> {
     let Some(value) = field(call, "cuSeqlens") else { return Ok(None) };
     match value.dyn_ref::<Uint32Array>() {
         Some(array) => Ok(Some(array.to_vec())),
-        None => Err(Error::argument("cuSeqlens", "a Uint32Array", "something else").into()),
+        None => Err(Error::argument("cuSeqlens", "a Uint32Array", options::kind(&value)).into()),
     }
 }
 
@@ -78,7 +78,12 @@ impl Engine {
         let initial_state = floats(&call, "initialState")?;
         let precond = field(&call, "precond");
         let sums = match &precond {
-            Some(p) => Some((required(p, "g")?, required(p, "beta")?, required(p, "logScale")?, floats(p, "initial")?)),
+            Some(p) => Some((
+                required(p, "precond.g")?,
+                required(p, "precond.beta")?,
+                required(p, "precond.logScale")?,
+                floats(p, "precond.initial")?,
+            )),
             None => None,
         };
         let cu_seqlens = offsets(&call)?;
@@ -130,8 +135,8 @@ impl Engine {
         let (q, k, v) = (required(&call, "q")?, required(&call, "k")?, required(&call, "v")?);
         let norms = match field(&call, "qkNorm") {
             Some(n) => {
-                let eps = options::number(&n, "eps")?.map_or(1e-5, |e| e as f32);
-                Some((required(&n, "q")?, required(&n, "k")?, eps))
+                let eps = options::number(&n, "qkNorm.eps")?.map_or(1e-5, |e| e as f32);
+                Some((required(&n, "qkNorm.q")?, required(&n, "qkNorm.k")?, eps))
             }
             None => None,
         };

@@ -8,8 +8,10 @@ use wasm_bindgen::{JsCast, JsValue};
 
 use crate::error::Result;
 
-/// A field of an options object; `None` when it is absent, undefined or null, or the object is.
+/// A field of an options object; `None` when it is absent, undefined or null, or the object is. `name` is what errors call
+/// it: the last part of `precond.g` is its name in the object itself.
 pub(crate) fn field(options: &JsValue, name: &str) -> Option<JsValue> {
+    let name = name.rsplit('.').next()?;
     let value = Reflect::get(options, &name.into()).ok()?;
     (!value.is_undefined() && !value.is_null()).then_some(value)
 }
@@ -49,7 +51,7 @@ fn strings(options: &JsValue, name: &str) -> Result<Vec<String>> {
     list.iter().map(|item| item.as_string().ok_or_else(|| wrong(&item).into())).collect()
 }
 
-fn kind(value: &JsValue) -> String {
+pub(crate) fn kind(value: &JsValue) -> String {
     value.js_typeof().as_string().unwrap_or_default()
 }
 

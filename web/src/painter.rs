@@ -22,12 +22,14 @@ impl Painter {
     }
 }
 
-/// `{layer, head, dark, gain, gap}`: without layer and head, all heads of all layers.
+/// `{layer, head, dark, gain, gap}`: without layer and head, all heads of all layers; one of the two says nothing alone.
 fn look(options: &JsValue) -> Result<Look> {
     let place = |name: &str| -> Result<Option<usize>> { Ok(options::whole(options, name, 0.0)?.map(options::clamp)) };
     let scope = match (place("layer")?, place("head")?) {
         (Some(layer), Some(head)) => Scope::Head { layer, head },
-        _ => Scope::All,
+        (None, None) => Scope::All,
+        (None, Some(_)) => return Err(Error::argument("layer", "a number beside head", "nothing").into()),
+        (Some(_), None) => return Err(Error::argument("head", "a number beside layer", "nothing").into()),
     };
     let gain = options::number(options, "gain")?.unwrap_or(1.0) as f32;
     let gap = options::whole(options, "gap", 0.0)?.map_or(4, |g| u32::try_from(g).unwrap_or(u32::MAX));

@@ -7,19 +7,19 @@ import { pathToFileURL } from "node:url";
 import { assert, assertClose, assertEqual, demo, golden, native, site, test } from "./harness.mjs";
 import { filesOf } from "./node.mjs";
 
-const TINY = join(golden, "checkpoints", "fla-gated_deltanet-tiny");
-const failure = (promise) => Promise.resolve(promise).then(() => undefined, (error) => error);
+export const TINY = join(golden, "checkpoints", "fla-gated_deltanet-tiny");
+export const failure = (promise) => Promise.resolve(promise).then(() => undefined, (error) => error);
 /** What an error says to whoever shows it. */
-const words = async (promise) => {
+export const words = async (promise) => {
   const error = await failure(promise);
   return error && `${error.name} ${error.code}: ${error.message}`;
 };
 /** Fails where a call hangs. */
-const soon = (promise, what) =>
+export const soon = (promise, what) =>
   Promise.race([promise, new Promise((_, reject) => setTimeout(() => reject(new Error(`${what}: no answer in 20 s`)), 20_000).unref())]);
 
 export async function calls() {
-  const { DeltanetError, load, open, operators, shutdown, storage } = await import(pathToFileURL(join(site, "js", "index.js")));
+  const { load, shutdown } = await import(pathToFileURL(join(site, "js", "index.js")));
 
   await test("node: a long prompt tells how far it is, and takes no time to stop", async () => {
     const session = await load(filesOf(demo), { device: "cpu" });
@@ -167,73 +167,80 @@ export async function calls() {
     await session.dispose();
   });
 
-  await test("node: arguments are checked before anything changes", async () => {
-    const session = await load(filesOf(TINY), { device: "cpu" });
-    const start = (options, prompt = [1, 2]) => session.generate(prompt, options).batches().next();
-    const refused = {
-      "feed a text without tokenizer": [() => session.feed("a"), /^DeltanetError tokenizer: .*none/],
-      "feed(5)": [() => session.feed(5), /tokens: expected a text or an array of token ids, got 5$/],
-      "feed()": [() => session.feed(), /got undefined$/],
-      "feed(null)": [() => session.feed(null), /got null$/],
-      "feed(function)": [() => session.feed(() => 1), /got a function$/],
-      "a word": [() => session.feed([1, "a"]), /token 1: expected an id, a whole number below 256, got "a"$/],
-      "a fraction": [() => session.feed([1.5]), /got 1\.5$/],
-      "below zero": [() => session.feed([-1]), /got -1$/],
-      "no number": [() => session.feed([NaN]), /got NaN$/],
-      "a bigint": [() => session.feed([1n]), /got 1$/],
-      "beyond the vocabulary": [() => session.feed([256]), /below 256, got 256$/],
-      "feed options": [() => session.feed([1], 5), /options: expected an object, got 5$/],
-      "feed signal": [() => session.feed([1], { signal: 5 }), /signal: expected an AbortSignal, got 5$/],
-      "feed onProgress": [() => session.feed([1], { onProgress: "x" }), /onProgress: expected a function, got "x"$/],
-      score: [() => session.score("abc"), /tokens: expected an array of token ids, got "abc"$/],
-      gates: [() => session.gates([[]]), /token 0: .*got an array$/],
-      decode: [() => session.decode([-1]), /token 0: /],
-      encode: [() => session.encode(5), /text: expected a text, got 5$/],
-      restore: [() => session.restore(5), /saved session: expected an ArrayBuffer, a Uint8Array or a Blob, got 5$/],
-      "generate a word": [() => start({}, ["a"]), /token 0: /],
-      "generate options": [() => start(5), /options: expected an object, got 5$/],
-      temperature: [() => start({ temperature: -1 }), /temperature/],
-      "temperature in words": [() => start({ temperature: "hot" }), /temperature: expected a number/],
-      maxTokens: [() => start({ maxTokens: 1.5 }), /maxTokens/],
-      "an empty stop": [() => start({ stop: "" }), /stop/],
-      "a stop without tokenizer": [() => start({ stop: "." }), /^DeltanetError tokenizer: /],
-      "an option that cannot be sent": [() => start({ temperature: () => 1 }), /cannot|sent/],
-      batches: [() => session.generate([1]).batches(0).next(), /most: expected a whole number of at least 1, got 0$/],
-      view: [() => session.view(undefined), /canvas: expected a canvas element, got undefined$/],
-      "load()": [() => load(), /source: expected an address, files, or a map from names to bytes, got undefined$/],
-      "load(5)": [() => load(5), /source: .*got 5$/],
-      "an address that is none": [() => load("http://"), /^DeltanetError address: source: expected the address of a model's folder, got "http:\/\/"$/],
-      "files that are none": [() => load({ "config.json": 5 }), /config\.json: expected a Blob, an ArrayBuffer or a typed array, got 5$/],
-      "a list of nothing": [() => load([null]), /name of a file: expected a text, got undefined$/],
-      "load options": [() => load(filesOf(TINY), 5), /options: expected an object, got 5$/],
-      "load device": [() => load(filesOf(TINY), { device: 5 }), /device: expected auto, gpu or cpu, got 5$/],
-      "load sessions": [() => load(filesOf(TINY), { sessions: 0 }), /sessions: expected/],
-      "load store": [() => load(filesOf(TINY), { store: "no" }), /store: expected true or false, got "no"$/],
-      open: [() => open("toaster"), /device: expected auto, gpu or cpu, got "toaster"$/],
-      "chunk(kda)": [() => operators.chunk("kda"), /tensors: expected an object, got undefined$/],
-      "chunk()": [() => operators.chunk(), /rule: expected a text, got undefined$/],
-      "chunk of nothing": [() => operators.chunk("kda", {}), /tokens: expected a number, got nothing$/],
-      "no such rule": [() => operators.recurrent("rnn", {}), /rule: expected one of /],
-      "attention()": [() => operators.attention(), /tensors: expected an object, got undefined$/],
-      "operator's device": [() => operators.attention({ device: "toaster" }), /device: expected auto, gpu or cpu/],
+  await test("node: what onProgress throws rejects its call, which leaves all as an abort would", async () => {
+    const session = await load(filesOf(demo), { device: "cpu" });
+    await session.feed("Once upon a time");
+    const [before, logits] = [await session.tokens(), await session.logits()];
+    const same = async (what) => {
+      assertEqual([...(await session.tokens())], [...before], `tokens after ${what}`);
+      assertClose(await session.logits(), logits, 0, `logits after ${what}`);
     };
-    for (const [what, [call, pattern]] of Object.entries(refused)) {
-      const said = await words(soon(call(), what));
-      assert(/^DeltanetError (argument|tokenizer|address): [^\n]+$/.test(said) && pattern.test(said), `${what}: ${said}`);
-      assertEqual([...(await session.tokens())], [], `${what}: tokens`);
+    const mine = new Error("the application's own");
+    const calls = {
+      feed: (prompt, options) => session.feed(prompt, options),
+      score: (prompt, options) => session.score(prompt, options),
+      gates: (prompt, options) => session.gates(prompt, options),
+      "generate, iterated": (prompt, options) => session.generate(prompt, options).batches().next(),
+      "generate, done": (prompt, options) => session.generate(prompt, options).done,
+    };
+    const long = Uint32Array.from({ length: 600 }, (_, i) => 10 + (i * 7919) % 3000);
+    for (const [name, call] of Object.entries(calls)) {
+      for (const prompt of [long, [11], ...(/feed|generate/.test(name) ? ["A cat"] : [])]) {
+        const what = `${name} of ${prompt.length}`;
+        let heard = 0;
+        const throwing = () => {
+          heard += 1;
+          throw mine;
+        };
+        assert((await failure(soon(call(prompt, { onProgress: throwing }), what))) === mine, `${what}: another error`);
+        assertEqual(heard, 1, `${what}: calls of onProgress`);
+        await same(what);
+      }
+      // Later, and from a promise; what is thrown matters more than an abort by it.
+      let reports = 0;
+      const later = async ({ read }) => {
+        if (read > 0 && ++reports === 2) throw mine;
+      };
+      assert((await failure(soon(call(long, { onProgress: later }), name))) === mine, `${name}: another error of a promise`);
+      await same(`${name} and a promise`);
+      const abort = new AbortController();
+      const both = () => {
+        abort.abort();
+        throw mine;
+      };
+      assert((await failure(soon(call(long, { onProgress: both, signal: abort.signal }), name))) === mine, `${name}: another error beside an abort`);
+      await same(`${name} and an abort`);
+      // An abort by it takes effect, however short the prompt is.
+      const alone = new AbortController();
+      const error = await failure(soon(call([11], { onProgress: () => alone.abort(), signal: alone.signal }), name));
+      assertEqual(error?.name, "AbortError", `${name}, aborted`);
+      await same(`${name}, aborted`);
     }
-    assert((await failure(session.feed(5))) instanceof DeltanetError, "the class of errors");
-    const heard = await failure((async () => session.onDevice(5))());
-    assert(/listener: expected a function, got 5$/.test(heard.message), heard.message);
-    // null is none.
-    await session.feed([1], null);
-    await session.feed([1], { signal: null, onProgress: null });
-    for await (const _ of session.generate(null, null)) break;
-    const { finish } = await session.generate(null, { maxTokens: 1, temperature: null, signal: null, stop: null, stopAtEndOfText: false }).done;
-    assertEqual(finish, "length", "null options");
-    await (await load(filesOf(TINY), null)).dispose();
-    await open(null);
-    assertEqual(await storage.list(), [], "storage");
+    // At the end all has been read.
+    const last = ({ read, total }) => {
+      if (read === total) throw mine;
+    };
+    assert((await failure(soon(session.feed([11, 12], { onProgress: last }), "feed"))) === mine, "an error at the end");
+    assertEqual([...(await session.tokens())].slice(before.length), [11, 12], "tokens");
+    const run = session.generate([13], { onProgress: last, maxTokens: 1000 });
+    const got = [];
+    const error = await failure(soon((async () => {
+      for await (const { token } of run) got.push(token);
+    })(), "generate"));
+    assert(error === mine && (await failure(run.done)) === mine, `an error at the end of a generation's prompt: ${error}`);
+    assert(got.length < 100, `${got.length} tokens`);
+    assertEqual([...(await session.tokens())].slice(before.length + 2), [13, ...got], "the session after exactly what was handed out");
+
+    // Loading: at its first and its last report.
+    let reports = 0;
+    await (await load(filesOf(TINY), { onProgress: () => (reports += 1) })).dispose();
+    for (const at of [1, reports]) {
+      let count = 0;
+      const onProgress = () => {
+        if (++count === at) throw mine;
+      };
+      assert((await failure(soon(load(filesOf(TINY), { onProgress }), "load"))) === mine, `report ${at} of a load`);
+    }
     await session.dispose();
   });
 
@@ -249,6 +256,37 @@ export async function calls() {
     const onProgress = ({ done }) => (most = Math.max(most, done));
     assert(/^DeltanetError config: config\.json: model_type: /.test(await words(load(foreign, { onProgress }))), "another family");
     assert(most <= config.length, `${most} bytes read of a model that cannot be run`);
+    // So does a config that is none, or larger than the weights; and a file of weights that is not there.
+    const weights = new Uint8Array(16 << 20);
+    const named = (...files) => JSON.stringify({ weight_map: Object.fromEntries(files.map((file, i) => [`tensor ${i}`, file])) });
+    for (const [what, files, pattern, bytes] of [
+      ["an empty config", { "config.json": "", "model.safetensors": weights }, /^DeltanetError format: config\.json: /, 0],
+      ["no JSON", { "config.json": "<html>", "model.safetensors": weights }, /^DeltanetError format: config\.json: /, 6],
+      ["no text", { "config.json": new Uint8Array([255, 254]), "model.safetensors": weights }, /^DeltanetError format: config\.json: expected UTF-8/, 2],
+      ["a huge config", { "config.json": new Uint8Array(5 << 20), "model.safetensors": weights }, /^DeltanetError format: config\.json: expected at most 4194304 bytes, got 5242880$/, 0],
+      ["a config larger than the weights", { "config.json": config + " ".repeat(99), "model.safetensors": new Uint8Array(9), "tokenizer.json": "{}" }, /^DeltanetError config: /, config.length + 99],
+      [
+        "a file of weights that the index names",
+        { "config.json": readFileSync(join(TINY, "config.json"), "utf8"), "model.safetensors.index.json": named("a.safetensors", "b.safetensors"), "a.safetensors": weights },
+        /^DeltanetError missing: b\.safetensors: not found, but named in model\.safetensors\.index\.json$/,
+        1 << 16,
+      ],
+    ]) {
+      most = 0;
+      const blobs = Object.fromEntries(Object.entries(files).map(([name, data]) => [name, new Blob([data])]));
+      const said = await words(load(blobs, { onProgress }));
+      assert(pattern.test(said), `${what}: ${said}`);
+      assert(most <= bytes, `${what}: ${most} bytes read`);
+    }
+    // What the index does not name is left alone.
+    const { "model.safetensors": all, ...rest } = filesOf(TINY);
+    const header = JSON.parse(new TextDecoder().decode(all.subarray(8, 8 + Number(new DataView(all.buffer, all.byteOffset).getBigUint64(0, true)))));
+    const index = JSON.stringify({ weight_map: Object.fromEntries(Object.keys(header).filter((n) => n !== "__metadata__").map((n) => [n, "part-1.safetensors"])) });
+    const sharded = { ...rest, "model.safetensors.index.json": new Blob([index]), "part-1.safetensors": all, "consolidated.safetensors": weights };
+    most = 0;
+    await (await load(sharded, { onProgress: ({ stage, done }) => stage === "reading" && onProgress({ done }) })).dispose();
+    assert(most < weights.length, `${most} bytes read`);
+
     const session = await load(filesOf(TINY));
     await session.feed([1, 2, 3]);
     const saved = await session.save();

@@ -146,8 +146,52 @@ export async function keyboards(name) {
       quiet();
     });
 
+    await test(`${name}: where the browser copies nothing, the text can be`, async () => {
+      await ready(page, `${cpu}&maxTokens=16`);
+      await tell(page, "Once");
+      const story = await page.$eval("#story", (s) => s.textContent);
+      const refuse = (how) => page.evaluate((h) => {
+        const clipboard = h === "none" ? undefined : { writeText: async () => {
+          throw new DOMException("denied", "NotAllowedError");
+        } };
+        Object.defineProperty(navigator, "clipboard", { value: clipboard, configurable: true });
+      }, how);
+      for (const how of ["denied", "none"]) {
+        await refuse(how);
+        await page.click("#copy");
+        await page.waitForSelector("#message:not([hidden]) textarea");
+        assert(/does not let the page copy/.test(await message(page)), await message(page));
+        const selected = await page.evaluate(() => {
+          const { value, selectionStart, selectionEnd } = document.activeElement;
+          return value.slice(selectionStart, selectionEnd);
+        });
+        assertEqual(selected, story, "what is selected");
+        if (how === "denied") {
+          for (const [width, height] of [[1280, 800], [390, 844], [320, 568]]) {
+            await page.setViewport({ width, height });
+            await shoot(page, `${name}-copy-${width}`);
+            assert(!(await page.evaluate(() => document.documentElement.scrollWidth > innerWidth)), `the page is wider than ${width} pixels`);
+          }
+          await page.setViewport({ width: 1280, height: 800 });
+        }
+        await page.keyboard.down("Control");
+        await page.keyboard.press("c");
+        await page.keyboard.up("Control");
+        await hidden("#message");
+        assertEqual(await page.$eval("#status", (s) => s.textContent), "Copied.", "what is said");
+      }
+      // With the browser's leave nothing is asked.
+      await page.evaluate(() => Object.defineProperty(navigator, "clipboard", {
+        value: { writeText: async (text) => void (globalThis.copied = text) },
+      }));
+      await page.click("#copy");
+      await page.waitForFunction((t) => globalThis.copied === t && document.getElementById("copy").textContent === "Copied", {}, story);
+      quiet();
+    });
+
     await test(`${name}: on a phone the buttons stay where they are`, async () => {
-      for (const [width, height, what] of [[390, 844, "phone"], [320, 568, "narrow"]]) {
+      // (With a scrollbar that takes room, in browsers that have one.)
+      for (const [width, height, what] of [[390, 844, "phone"], [361, 640, "small"], [320, 568, "narrow"]]) {
         await page.setViewport({ width, height, deviceScaleFactor: 2 });
         await ready(page, `${cpu}&maxTokens=96`);
         const top = () => page.$eval("#go", (e) => Math.round(e.getBoundingClientRect().top));
@@ -161,8 +205,14 @@ export async function keyboards(name) {
         assertEqual(tops, tops.map(() => welcome), "the button's place");
         assert(welcome > 0.8 * height, `the button is ${welcome} pixels down`);
         await rest();
-        const rows = await page.$$eval(".actions button", (all) => new Set(all.map((b) => b.getBoundingClientRect().top)).size);
-        assertEqual(rows, 1, `rows of buttons at ${width} pixels`);
+        const rows = () => page.$$eval(".actions button", (all) => new Set(all.map((b) => b.getBoundingClientRect().top)).size);
+        assertEqual(await rows(), 1, `rows of buttons at ${width} pixels`);
+        // The longest that the first one says.
+        await page.type("#prompt", "And");
+        await button(page, "Add and go on");
+        assertEqual(await rows(), 1, `rows of buttons at ${width} pixels, with words to add`);
+        const cut = await page.$$eval(".actions button", (all) => all.filter((b) => b.scrollWidth > b.clientWidth).map((b) => b.textContent));
+        assertEqual(cut, [], `names that are cut off at ${width} pixels`);
         assert(!(await page.evaluate(() => document.documentElement.scrollWidth > innerWidth)), `the page is wider than ${width} pixels`);
         await shoot(page, `${name}-${what}-story`);
       }

@@ -56,11 +56,11 @@ export async function packages(name) {
     await test(`${name}: the GPU's picture is that of its pixels`, async () => {
       // Firefox on a software driver may crash when the GPU draws on a canvas itself.
       const direct = name === "chromium";
-      const shades = await page.evaluate(async (direct) => {
+      const { shades, said } = await page.evaluate(async (direct) => {
         const { load } = await import("/js/index.js");
         const session = await load("/golden/checkpoints/fla-gated_deltanet-tiny/", { device: "gpu", store: false });
         await session.feed([1, 2, 3]);
-        const shades = [];
+        const [shades, said] = [[], []];
         for (const way of direct ? [true, false] : [false]) {
           const canvas = document.createElement("canvas");
           document.body.append(canvas);
@@ -70,11 +70,18 @@ export async function packages(name) {
           const copy = Object.assign(document.createElement("canvas"), { width: 64, height: 128 }).getContext("2d");
           copy.drawImage(canvas, 0, 0);
           shades.push([...copy.getImageData(0, 0, 64, 128).data]);
+          const words = (options) => view.show({ width: 64, height: 128, ...options }).then(() => "shown", (e) => `${e.code}: ${e.message}`);
+          said.push(await words({ hieght: 9 }), await words({ layer: 0 }), await words({ layer: 0, head: 0 }));
           await view.detach();
         }
         await session.dispose();
-        return shades;
+        return { shades, said };
       }, direct);
+      assertEqual(said.slice(0, 3), [
+        "argument: options: expected height, or another of session, width, layer, head, dark, gain, gap, got \"hieght\"",
+        "argument: head: expected a number beside layer, got nothing",
+        "shown",
+      ], "what is said of options");
       for (const shade of shades) assert(new Set(shade).size > 20, `${new Set(shade).size} shades`);
       const off = direct ? Math.max(...shades[0].map((x, i) => Math.abs(x - shades[1][i]))) : 0;
       assert(off <= 2, `pixels differ by ${off}`);

@@ -2,8 +2,10 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { refusals } from "./arguments.mjs";
 import { find, names } from "./browsers.mjs";
 import { calls } from "./calls.mjs";
+import { drafts } from "./drafts.mjs";
 import { fail, finish, site, skip } from "./harness.mjs";
 import { keyboards } from "./keyboard.mjs";
 import { node } from "./node.mjs";
@@ -23,6 +25,7 @@ const wanted = (name) => words.length === 0 || words.some((w) => w.startsWith(na
 if (wanted("node")) {
   await node();
   await calls();
+  await refusals();
 }
 for (const name of names) {
   if (!wanted(name)) continue;
@@ -32,7 +35,7 @@ for (const name of names) {
     else skip(name, "not installed");
     continue;
   }
-  for (const suite of [pages, packages, stories, visits, keyboards, trouble]) {
+  for (const suite of [pages, packages, stories, visits, drafts, keyboards, trouble]) {
     try {
       await suite(name);
     } catch (error) {

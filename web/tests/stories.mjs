@@ -164,6 +164,29 @@ export async function stories(name) {
       quiet();
     });
 
+    await test(`${name}: a dropped folder whose config cannot be run is not read any further`, async () => {
+      const folder = join(scratch, "foreign");
+      mkdirSync(folder);
+      writeFileSync(join(folder, "config.json"), JSON.stringify({ model_type: "llama", hidden_size: 64 }));
+      writeFileSync(join(folder, "model.safetensors"), new Uint8Array(name === "chromium" ? 300e6 : 3e6));
+      // Other folders in it are nobody's business.
+      mkdirSync(join(folder, "runs", "deep"), { recursive: true });
+      writeFileSync(join(folder, "runs", "deep", "config.json"), "{}");
+      await page.evaluate(() => {
+        globalThis.most = 0;
+        const bar = document.getElementById("bar");
+        new MutationObserver(() => (globalThis.most = Math.max(globalThis.most, bar.value))).observe(bar, { attributes: true });
+      });
+      await drop(page, name, folder);
+      await page.waitForSelector("#message:not([hidden])");
+      assert(/model_type: expected .*got "?llama/.test(await message(page)), await message(page));
+      const most = await page.evaluate(() => globalThis.most);
+      assert(most < 1000, `${most} bytes were read`);
+      await press(page, "Dismiss");
+      await button(page, "Tell the story");
+      quiet();
+    });
+
     await test(`${name}: a reload in mid-story`, async () => {
       await set(page, "maxTokens", 2000);
       await page.type("#prompt", "Once upon a time");

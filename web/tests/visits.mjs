@@ -206,6 +206,11 @@ export async function visits(name) {
       await page.type("#prompt", "1 2 cat");
       await page.keyboard.press("Enter");
       await page.waitForFunction(() => /expected token ids/.test(document.getElementById("message").textContent));
+      // They are in the box again, and would outlive the visit.
+      await page.$eval("#prompt", (box) => {
+        box.value = "";
+        box.dispatchEvent(new Event("input", { bubbles: true }));
+      });
       // Without a tokenizer.json the browser itself notes a 404.
       problems.splice(0);
     });
