@@ -9,8 +9,8 @@ mod coop;
 mod segments;
 
 pub use apart::{
-    APART_CHUNK, APART_COLUMNS, apart_bytes, apart_fits, apart_gram, apart_out, apart_out_columns, apart_scan,
-    apart_shuffles, apart_solve, apart_words,
+    APART_CHUNK, APART_COLUMNS, APART_PAIR_WORDS, apart_bytes, apart_chunk, apart_fits, apart_out, apart_out_columns,
+    apart_scan, apart_shuffles, apart_solve, apart_words,
 };
 pub use coop::{
     COOP_CHUNK, COOP_COLUMNS, COOP_THREADS, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, coop_sums,

@@ -149,9 +149,10 @@ files! {
         ChunkScan = "delta/chunk/scan",
         /// Chunkwise: the same with more workgroup memory.
         ChunkWide = "delta/chunk/wide",
-        /// Chunkwise, outputs apart: a chunk's products with itself, where a head has one decay or none.
-        ApartGram = "delta/apart/gram",
-        /// Chunkwise, outputs apart: triangular inverse, and what it is multiplied with.
+        /// Chunkwise, outputs apart: a chunk's products with itself, their triangular inverse, and what it is multiplied
+        /// with, where a head has one decay or none.
+        ApartChunk = "delta/apart/chunk",
+        /// Chunkwise, outputs apart: triangular inverse, and what it is multiplied with, of rules with a decay a channel.
         ApartSolve = "delta/apart/solve",
         /// Chunkwise, outputs apart: the scan over chunks.
         ApartScan = "delta/apart/scan",
@@ -237,7 +238,9 @@ files! {
         "conv/gates",
         "conv/taps",
         "delta/params",
+        "delta/apart/inverse",
         "delta/apart/layout",
+        "delta/apart/products",
         "delta/precond/gates",
         "delta/chunk/layout",
         "delta/coop/channel_products",

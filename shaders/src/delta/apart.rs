@@ -28,14 +28,14 @@ fn key_rounds(key_dim: u32) -> u32 {
     (padded(key_dim) / 4).div_ceil(KEY_SPLIT)
 }
 
-/// Bytes of workgroup memory of [`apart_gram`] with a write key, the most but for the scan.
-const GRAM_BYTES: u32 = 16 * 16 * (9 + 5) * 5 + 4 * (4 * 128 + 3 * 64 + 8);
+/// Bytes of workgroup memory of [`apart_chunk`] with a write key, the most but for the scan.
+const PRODUCT_BYTES: u32 = 16 * 8 * (3 * 8 * 5 + 4) + 4 * (11 * 64 + 8);
 
 /// Bytes of workgroup memory that these stages need.
 pub fn apart_bytes(key_dim: u32, shuffles: bool) -> u32 {
     let pitches = ((key_rounds(key_dim) * KEY_SPLIT) | 1) + APART_CHUNK / 4 + 1;
     let scan = 16 * (APART_COLUMNS * pitches + if shuffles { 0 } else { 4 * THREADS });
-    scan.max(GRAM_BYTES)
+    scan.max(PRODUCT_BYTES)
 }
 
 fn base(kernel: Kernel, key_dim: u32) -> Variant {
@@ -47,10 +47,14 @@ pub fn apart_words(key_dim: u32) -> u32 {
     (key_dim.next_multiple_of(8) + APART_CHUNK) * APART_CHUNK
 }
 
-/// `delta/apart/gram`: groups (HV, chunks). Not with a decay a channel; `normalise`, where q and k come as they are, not
+/// f32 elements of one chunk and value head's factors, see `delta/apart/layout`. With a decay a channel they are
+/// [`super::pair_words`].
+pub const APART_PAIR_WORDS: u32 = 2 * APART_CHUNK + 4;
+
+/// `delta/apart/chunk`: groups (HV, chunks). Not with a decay a channel; `normalise`, where q and k come as they are, not
 /// with a write key of its own.
-pub fn apart_gram(parts: Parts, key_dim: u32, normalise: bool) -> Variant {
-    base(Kernel::ApartGram, key_dim)
+pub fn apart_chunk(parts: Parts, key_dim: u32, normalise: bool) -> Variant {
+    base(Kernel::ApartChunk, key_dim)
         .with("TWO", 2)
         .with("FOUR", 4)
         .with("EIGHT", 8)
@@ -61,14 +65,9 @@ pub fn apart_gram(parts: Parts, key_dim: u32, normalise: bool) -> Variant {
         .flag("NORMALISE", normalise)
 }
 
-/// `delta/apart/solve`: groups (HV, chunks).
+/// `delta/apart/solve`: groups (HV, chunks). With a decay a channel, after `delta/chunk/gram`.
 pub fn apart_solve(parts: Parts, key_dim: u32) -> Variant {
-    base(Kernel::ApartSolve, key_dim)
-        .with("FOUR", 4)
-        .with("EIGHT", 8)
-        .with("SIXTEEN", 16)
-        .flag("CHANNEL", parts.decay == Decay::Channel)
-        .flag("DELTA", parts.delta)
+    base(Kernel::ApartSolve, key_dim).with("FOUR", 4).with("EIGHT", 8).flag("CHANNEL", true).flag("DELTA", parts.delta)
 }
 
 /// `delta/apart/scan`: groups (⌈V/16⌉, HV, sequences).

@@ -2,7 +2,7 @@
 
 use super::{Needs, Shipped};
 use crate::delta::{
-    APART_CHUNK, Decay, GramFor, LanesTile, Parts, apart_bytes, apart_gram, apart_out, apart_scan, apart_solve,
+    APART_CHUNK, Decay, GramFor, LanesTile, Parts, apart_bytes, apart_chunk, apart_out, apart_scan, apart_solve,
     chunk_bytes, coop_chunk, coop_chunk_bytes, coop_scan, coop_scan_bytes, coop_sums, coop_sums_bytes,
     coop_totals_words, gram, invert, lanes, precond_apply, precond_carry, precond_sums, precond_words, prepare, scan,
     segments_begin, segments_carry, software_decay, software_gram, software_invert, software_scan, software_solve,
@@ -131,13 +131,13 @@ fn apart(all: &mut Vec<Shipped>) {
                 let bytes = apart_bytes(k, shuffles);
                 if p.decay == Decay::Channel {
                     add(gram(p, k, APART_CHUNK, GramFor::Apart), chunk_bytes(k, APART_CHUNK));
+                    add(apart_solve(p, k), bytes);
                 } else {
-                    add(apart_gram(p, k, false), bytes);
+                    add(apart_chunk(p, k, false), bytes);
                     if !p.write_key {
-                        add(apart_gram(p, k, true), bytes);
+                        add(apart_chunk(p, k, true), bytes);
                     }
                 }
-                add(apart_solve(p, k), bytes);
                 add(apart_scan(p, k, shuffles, false), bytes);
                 add(apart_scan(p, k, shuffles, true), bytes);
                 for v in [64, 128] {

@@ -29,7 +29,6 @@ impl Lowering<'_, '_> {
         let call = self.call;
         let (parts, k, chunks) = (self.parts, call.key_dim, call.chunks.buffer);
         let [key_pad, value_dim] = [kernels::padded(k), call.value_dim].map(u64::from);
-        let pairs = self.pairs();
         let words = self.blocks() * u64::from(kernels::apart_words(k));
         let operands = (self.scratch)("operands", words);
         // `[chunks, HV, (K + C) / 4, V, 4]`: S before each chunk, and V less what S expects.
@@ -37,20 +36,24 @@ impl Lowering<'_, '_> {
         let left = (self.scratch)("left", words);
 
         let over_chunks = [call.value_heads, call.chunks.len, 1];
+        let pairs;
         let mut decayed = None;
         if parts.decay == Decays::Channel {
-            decayed = Some(self.decayed_keys());
+            pairs = self.pairs();
+            let keys = self.decayed_keys();
+            decayed = Some(keys);
             self.gram(pairs, decayed, None);
+            self.push(kernels::apart_solve(parts, k), vec![keys, pairs, operands, chunks], over_chunks);
         } else {
+            let words = self.blocks() * u64::from(kernels::APART_PAIR_WORDS);
+            pairs = (self.scratch)("pairs", words);
             let mut buffers = vec![self.q, self.k];
             buffers.extend(self.beta);
             buffers.extend(call.g.map(|g| g.buffer));
-            buffers.extend([pairs, chunks]);
-            self.push(kernels::apart_gram(parts, k, self.normalise), buffers, over_chunks);
+            buffers.extend([pairs, operands, chunks]);
+            self.push(kernels::apart_chunk(parts, k, self.normalise), buffers, over_chunks);
         }
         let keys = decayed.unwrap_or(self.k);
-        self.push(kernels::apart_solve(parts, k), vec![keys, pairs, operands, chunks], over_chunks);
-
         let mut buffers = vec![];
         if parts.delta {
             buffers.push(keys);

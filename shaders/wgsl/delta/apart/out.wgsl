@@ -4,7 +4,6 @@
 // A workgroup is COLUMNS columns of one chunk of one value head; a thread has eight rows, eight apart, and two times four
 // columns. V, and all places and strides, are multiples of 4. Groups: (⌈V/COLUMNS⌉, HV, chunks).
 #import delta/params
-#import delta/chunk/layout
 #import delta/apart/layout
 #ifdef CHANNEL
 @group(0) @binding(auto) var<storage, read> keys: array<vec4<f32>>; // [chunks, HV, 3, C, K]: σ e^G ⊙ Q second

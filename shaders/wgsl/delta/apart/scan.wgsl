@@ -13,7 +13,6 @@
 // threads that share the second product; TOKEN_ROUNDS, its fours of tokens a thread; OWN, columns of S a thread.
 // Groups: (⌈V/16⌉, HV, sequences).
 #import delta/params
-#import delta/chunk/layout
 #import delta/apart/layout
 #ifdef DELTA
 #ifdef CHANNEL
@@ -102,7 +101,20 @@ fn key(at: u32) -> vec4<f32> {
 #endif
 
 @compute @workgroup_size(THREADS)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+#ifdef SHUFFLES
+  @builtin(subgroup_id) subgroup: u32,
+  @builtin(subgroup_invocation_id) lane: u32,
+  @builtin(subgroup_size) size: u32,
+#else
+  @builtin(local_invocation_index) lid: u32,
+#endif
+) {
+#ifdef SHUFFLES
+  // Neighbours are those of a subgroup, whichever invocations a device makes one of.
+  let lid = subgroup * size + lane;
+#endif
   let sequence = sequences[group.z];
   if (sequence.y == 0u) {
     return;
