@@ -4,6 +4,7 @@
 //! logits that follow the last one. A step draws a token from the logits and feeds it; nothing is pending between
 //! steps. So the state is always that of exactly the tokens fed, and a saved slot needs no special cases.
 
+use crate::error::{Error, Result};
 use crate::sampler::Sampling;
 
 /// One session's share in a run of decode steps.
@@ -45,4 +46,20 @@ pub struct SlotState {
     pub layers: Vec<Vec<f32>>,
     /// A layer each, `position ·` [`crate::model::LayerState::cache_per_token`] elements.
     pub caches: Vec<Vec<f32>>,
+}
+
+/// Refuses tokens that an engine cannot be fed: none, or ids that the vocabulary lacks.
+pub(crate) fn check_tokens(tokens: &[u32], vocab: usize) -> Result<()> {
+    if tokens.is_empty() {
+        return Err(Error::argument("tokens", "at least one", "none"));
+    }
+    check_ids(tokens, vocab)
+}
+
+/// Refuses ids that a vocabulary lacks.
+pub(crate) fn check_ids(tokens: &[u32], vocab: usize) -> Result<()> {
+    match tokens.iter().enumerate().find(|(_, token)| **token as usize >= vocab) {
+        None => Ok(()),
+        Some((i, token)) => Err(Error::argument(format!("token {i}"), format!("an id below {vocab}"), token)),
+    }
 }

@@ -18,7 +18,7 @@ pub(crate) mod parallel;
 mod runner;
 mod simd;
 mod slot;
-#[cfg(not(target_family = "wasm"))]
+#[cfg_attr(target_family = "wasm", path = "team_of_one.rs")]
 mod team;
 pub mod theory;
 mod weights;

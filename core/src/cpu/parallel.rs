@@ -8,16 +8,14 @@ use std::ops::Range;
 
 /// Calls `f(i)` for every i below `n`, in any order and possibly at the same time.
 pub(crate) fn for_each(n: usize, f: impl Fn(usize) + Sync) {
+    if super::team::for_each(n, &f) {
+        return;
+    }
     #[cfg(not(target_family = "wasm"))]
-    {
-        if super::team::for_each(n, &f) {
-            return;
-        }
-        if n > 1 && pool_threads() > 1 {
-            use rayon::prelude::*;
-            (0..n).into_par_iter().with_max_len(1).for_each(&f);
-            return;
-        }
+    if n > 1 && pool_threads() > 1 {
+        use rayon::prelude::*;
+        (0..n).into_par_iter().with_max_len(1).for_each(&f);
+        return;
     }
     (0..n).for_each(f);
 }
@@ -25,7 +23,7 @@ pub(crate) fn for_each(n: usize, f: impl Fn(usize) + Sync) {
 /// Threads of rayon's current pool, which is made when it is first asked for. One on a system that has no room for more:
 /// nothing may run in rayon's own pool then, since rayon panics where it cannot make it.
 #[cfg(not(target_family = "wasm"))]
-pub(crate) fn pool_threads() -> usize {
+fn pool_threads() -> usize {
     use std::error::Error;
     static MADE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     let make = || match rayon::ThreadPoolBuilder::new().build_global() {
@@ -35,6 +33,11 @@ pub(crate) fn pool_threads() -> usize {
     };
     let usable = rayon::current_thread_index().is_some() || *MADE.get_or_init(make);
     if usable { rayon::current_num_threads() } else { 1 }
+}
+
+#[cfg(target_family = "wasm")]
+fn pool_threads() -> usize {
+    1
 }
 
 /// Calls `f` on every item and returns the results in order; on rayon's current pool where there are threads.
@@ -49,10 +52,7 @@ pub(crate) fn map<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> 
 
 /// Threads that [`for_each`] can use.
 pub(crate) fn threads() -> usize {
-    #[cfg(not(target_family = "wasm"))]
-    return super::team::threads().unwrap_or_else(pool_threads);
-    #[cfg(target_family = "wasm")]
-    1
+    super::team::threads().unwrap_or_else(pool_threads)
 }
 
 /// Calls `f(range)` on pieces of `0..n`, of about `grain` each: one piece, on this thread, when n is small.

@@ -5,13 +5,11 @@ mod gates;
 use std::sync::Arc;
 
 use super::execute::{Buffers, Run, buffer};
-use super::parallel;
-use super::parallel::Shared;
+use super::parallel::{self, Shared};
 use super::slot::Slot;
-#[cfg(not(target_family = "wasm"))]
 use super::team::Team;
 use super::weights::Weights;
-use crate::engine::{DecodeRow, Emit, SlotState};
+use crate::engine::{DecodeRow, Emit, SlotState, check_tokens};
 use crate::error::{Error, Result};
 use crate::model::Spec;
 use crate::plan::{Plan, PlanKind};
@@ -52,7 +50,6 @@ pub struct Runner {
     decode: Plan,
     slots: Vec<Option<Slot>>,
     buffers: Buffers,
-    #[cfg(not(target_family = "wasm"))]
     team: Team,
 }
 
@@ -68,12 +65,9 @@ impl Runner {
         if options.threads.is_some_and(|t| !(1..=1024).contains(&t)) {
             return Err(Error::argument("threads", "1 to 1024", options.threads.unwrap_or_default()));
         }
-        #[cfg(not(target_family = "wasm"))]
-        let team = {
-            let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-            let team = options.threads.map_or_else(|| Team::at_most(cores()), Team::new);
-            team.map_err(|e| Error::OutOfMemory(format!("threads of the CPU engine: {e}")))?
-        };
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let team = options.threads.map_or_else(|| Team::at_most(cores()), Team::new);
+        let team = team.map_err(|e| Error::OutOfMemory(format!("threads of the CPU engine: {e}")))?;
         let decode = spec.plan(PlanKind::Decode, options.slots.min(DECODE_ROWS))?;
         Ok(Self {
             weights: Weights::new(spec.clone(), &decode)?,
@@ -83,7 +77,6 @@ impl Runner {
             slots: (0..options.slots).map(|_| None).collect(),
             buffers: Buffers::default(),
             spec,
-            #[cfg(not(target_family = "wasm"))]
             team,
         })
     }
@@ -100,10 +93,7 @@ impl Runner {
 
     /// Threads that work.
     pub fn threads(&self) -> usize {
-        #[cfg(not(target_family = "wasm"))]
-        return self.team.threads();
-        #[cfg(target_family = "wasm")]
-        1
+        self.team.threads()
     }
 
     /// Tokens of a prompt after which its reader may end it. The bits of the result do not depend on it.
@@ -197,10 +187,7 @@ impl Runner {
             None => Slot::new(&self.spec)?,
         }];
         let mut run = Run { weights: &self.weights, plan, tokens, slots: &mut taken, buffers: &mut self.buffers };
-        #[cfg(not(target_family = "wasm"))]
         let done = self.team.install(|| run.execute_watched(after));
-        #[cfg(target_family = "wasm")]
-        let done = run.execute_watched(after);
         let [mut used] = taken;
         used.fed(tokens);
         self.slots[slot] = Some(used);
@@ -284,10 +271,7 @@ impl Runner {
                 unsafe { shared.get(i, 1) }.fill(token);
             }
         };
-        #[cfg(not(target_family = "wasm"))]
         self.team.install(|| parallel::for_each(n, one));
-        #[cfg(target_family = "wasm")]
-        parallel::for_each(n, one);
     }
 
     /// The logits of a slot's last token, `[vocab]`; empty when nothing has been fed.
@@ -341,10 +325,7 @@ impl Runner {
         // Taken out of their places, so that a run can change several at a time.
         let mut taken: Vec<Slot> = slots.iter().filter_map(|s| self.slots[*s].take()).collect();
         let mut run = Run { weights: &self.weights, plan, tokens, slots: &mut taken, buffers: &mut self.buffers };
-        #[cfg(not(target_family = "wasm"))]
         let done = self.team.install(|| run.execute());
-        #[cfg(target_family = "wasm")]
-        let done = run.execute();
         let vocab = self.spec.vocab;
         let logits = buffer(&self.buffers.plan, plan.logits);
         for (i, (place, mut slot)) in slots.iter().zip(taken).enumerate() {
@@ -372,13 +353,7 @@ impl Runner {
 
     fn check_tokens(&self, slot: usize, tokens: &[u32]) -> Result<()> {
         self.check(slot)?;
-        if tokens.is_empty() {
-            return Err(Error::argument("tokens", "at least one", "none"));
-        }
-        match tokens.iter().find(|t| **t as usize >= self.spec.vocab) {
-            Some(t) => Err(Error::argument("token", format!("below {} (the vocabulary)", self.spec.vocab), t)),
-            None => Ok(()),
-        }
+        check_tokens(tokens, self.spec.vocab)
     }
 
     fn check_rows(&self, rows: &[DecodeRow]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Sessions: one reader's place in a text, with the memory of everything before it.
 
+mod batch;
 mod encoder;
 mod file;
 pub(crate) mod gates;
@@ -7,12 +8,13 @@ mod generate;
 mod reading;
 mod stop;
 
+pub use batch::Batch;
 pub use encoder::Encoder;
 pub use gates::GATE_ROWS;
-pub use generate::{Batch, Finish, GenerateOptions, Generation, Piece};
+pub use generate::{Finish, GenerateOptions, Generation, Piece};
 pub use reading::Ahead;
 
-use crate::engine::SlotState;
+use crate::engine::{SlotState, check_ids};
 use crate::error::{Error, Result};
 use crate::lm::Model;
 use crate::sampler;
@@ -223,11 +225,7 @@ impl Session {
     }
 
     fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
-        let vocab = self.model.spec().vocab;
-        match tokens.iter().position(|t| *t as usize >= vocab) {
-            None => Ok(()),
-            Some(i) => Err(Error::argument(format!("token {i}"), format!("an id below {vocab}"), tokens[i])),
-        }
+        check_ids(tokens, self.model.spec().vocab)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Prompts: read in pieces, or scored token by token.
 
 use super::{Runner, bucket, first_of, lost};
+use crate::engine::check_tokens;
 use crate::error::{Error, Result};
 use crate::gpu::buffer::GpuBuffer;
 use crate::plan::PlanKind;
@@ -109,13 +110,7 @@ impl Runner {
 
     pub(super) fn check_tokens(&self, slot: usize, tokens: &[u32]) -> Result<()> {
         self.stage.pool.check(slot)?;
-        if tokens.is_empty() {
-            return Err(Error::argument("tokens", "at least one", "none"));
-        }
-        match tokens.iter().find(|t| **t as usize >= self.spec.vocab) {
-            Some(t) => Err(Error::argument("token id", format!("below {}", self.spec.vocab), t)),
-            None => Ok(()),
-        }
+        check_tokens(tokens, self.spec.vocab)
     }
 
     /// The plans that read a prompt of so many tokens.
