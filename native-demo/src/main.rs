@@ -1,6 +1,5 @@
 //! `deltanet`: run, inspect and time delta-rule language models.
 
-mod allocator;
 mod args;
 mod bench;
 mod check;
