@@ -28,7 +28,8 @@ fn key_rounds(key_dim: u32) -> u32 {
     (padded(key_dim) / 4).div_ceil(KEY_SPLIT)
 }
 
-/// Bytes of workgroup memory of [`apart_chunk`] with a write key, the most but for the scan.
+/// Bytes of workgroup memory of [`apart_chunk`] with a write key: what these stages need at least, since the scan needs more only for a
+/// large K or without shuffles.
 const PRODUCT_BYTES: u32 = 16 * 8 * (3 * 8 * 5 + 4) + 4 * (11 * 64 + 8);
 
 /// Bytes of workgroup memory that these stages need.

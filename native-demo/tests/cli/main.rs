@@ -4,11 +4,15 @@
 //! integration tests only.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+
+mod bench;
+mod interrupted;
+mod memory;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
@@ -220,72 +224,6 @@ fn a_bad_model_is_named_with_its_folder() {
     assert!(message.starts_with(&format!("{}: cannot be loaded: ", file("tokenizer.json"))), "{message}");
 }
 
-/// Runs with a limit on the process's address space.
-#[cfg(target_os = "linux")]
-fn with_memory(kib: u32, words: &[&str]) -> Output {
-    let limited = format!("ulimit -v {kib}; exec \"$0\" \"$@\"");
-    let mut command = Command::new("sh");
-    command.args(["-c", &limited, env!("CARGO_BIN_EXE_deltanet")]).args(words);
-    command.current_dir(repository()).env("DELTANET_NO_CACHE", "1").stdin(Stdio::null()).output().unwrap()
-}
-
-/// A system that has less memory than the model needs.
-#[cfg(target_os = "linux")]
-#[test]
-fn a_model_larger_than_memory_is_one_line() {
-    let words = ["Once", "--device", "cpu", "--max-tokens", "3"];
-    let message = refused(&words, &with_memory(45_000, &words));
-    assert!(message.contains("model.safetensors: Cannot allocate memory"), "{message}");
-    assert_eq!(message.matches("Cannot allocate memory").count(), 1, "{message}");
-}
-
-/// Room for the weights, and for few threads or none.
-#[cfg(target_os = "linux")]
-#[test]
-fn little_memory_is_enough_or_is_told() {
-    let words = ["Once", "--device", "cpu", "--max-tokens", "3", "--temperature", "0"];
-    let whole = ok(&words).0;
-    for kib in (50_000..=120_000).step_by(5_000) {
-        let out = with_memory(kib, &words);
-        let stderr = text(&out.stderr);
-        if out.status.success() {
-            assert_eq!(text(&out.stdout), whole, "{kib} KiB");
-        } else {
-            assert_eq!(out.status.code(), Some(2), "{kib} KiB: {stderr}");
-            let errors: Vec<&str> = stderr.lines().filter(|line| !line.starts_with(['m', 'd'])).collect();
-            assert!(matches!(errors[..], [e] if e.starts_with("error: ") && e.contains("memory")), "{kib}: {stderr}");
-        }
-    }
-}
-
-#[test]
-fn sizes_beyond_any_memory_are_one_line() {
-    let large = ["--tokens", "1048576", "--heads", "1024", "--key-dim", "256", "--device", "cpu"];
-    let wide = ["--tokens", "1048576", "--value-heads", "4096", "--value-dim", "4096", "--device", "cpu"];
-    for (part, sizes) in [("operator", &large[..]), ("attention", &large), ("operator", &wide)] {
-        let words = [&["bench", "--only", part], sizes].concat();
-        let message = refused(&words, &deltanet(&words).output().unwrap());
-        assert!(message.starts_with(part) && message.contains("expected sizes for which"), "{words:?}: {message}");
-        assert!(message.contains("TiB"), "{words:?}: {message}");
-    }
-    for (option, value) in [("--tokens", "100000000000"), ("--heads", "100000"), ("--length", "999999999")] {
-        let words = ["bench", option, value];
-        let message = refused(&words, &deltanet(&words).output().unwrap());
-        assert!(message.contains(option) && message.contains("expected a number from 1 to"), "{message}");
-    }
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn sessions_beyond_memory_are_told_before_they_begin() {
-    let words = ["bench", "--only", "model", "--sessions", "1024", "--prefill", "1048576", "--device", "cpu"];
-    let out = with_memory(1_000_000, &words);
-    let stderr = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(2), "{stderr}");
-    let last = stderr.lines().last().unwrap();
-    assert!(last.starts_with("error: 1024 sessions of 1048576 tokens: expected sizes"), "{stderr}");
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_output_is_one_line() {
@@ -306,48 +244,6 @@ fn a_full_output_is_one_line() {
     // Nobody can be told anything; that is no reason to panic.
     let out = deltanet(&["Once", "--device", "cpu", "--max-tokens", "2"]).stderr(full()).output().unwrap();
     assert!(out.status.success(), "{}", out.status);
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_long_prompt_can_be_interrupted() {
-    let long = "once upon a time there was ".repeat(40_000);
-    // While it becomes tokens, before any is read; and while it is read.
-    for seconds in ["0.5", "3"] {
-        // In the foreground it signals the program alone; otherwise its whole group too, and a second signal ends at once.
-        let program = env!("CARGO_BIN_EXE_deltanet");
-        let words = ["--foreground", "--preserve-status", "-s", "INT", seconds, program, "--device", "cpu"];
-        let mut command = Command::new("timeout");
-        command.current_dir(repository()).args(words);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(long.as_bytes()).unwrap();
-        let out = child.wait_with_output().unwrap();
-        let stderr = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(130), "after {seconds} s: {stderr}");
-        assert!(stderr.contains("ended    interrupted"), "after {seconds} s: {stderr}");
-    }
-}
-
-/// Nothing can ask the tokenizer to stop.
-#[cfg(unix)]
-#[test]
-fn text_of_megabytes_can_be_interrupted_before_it_is_tokens() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("long.txt");
-    std::fs::write(&file, "once upon a time there was ".repeat(600_000)).unwrap();
-    for words in [&["--device", "cpu"][..], &["score", file.to_str().unwrap(), "--device", "cpu"]] {
-        let mut command = deltanet(words);
-        command.stdin(std::fs::File::open(&file).unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_secs(2));
-        let start = std::time::Instant::now();
-        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-        let out = child.wait_with_output().unwrap();
-        let (waited, stderr) = (start.elapsed(), text(&out.stderr));
-        assert_eq!(out.status.code(), Some(130), "{words:?}: {stderr}");
-        // To the end of the text it takes a multiple of that.
-        assert!(waited.as_secs() < 5, "{words:?}: ended after {waited:?}");
-    }
 }
 
 #[test]
@@ -404,103 +300,6 @@ fn lists_adapters_and_shows_the_model() {
     assert_eq!(info["model"]["vocab"], 4096);
 }
 
-#[test]
-fn benchmarks_check_and_time() {
-    let (stdout, _) = ok(&[
-        "bench",
-        "--device",
-        "cpu",
-        "--only",
-        "operator",
-        "--rule",
-        "all",
-        "--tokens",
-        "70",
-        "--batch",
-        "2",
-        "--heads",
-        "2",
-        "--value-heads",
-        "4",
-        "--key-dim",
-        "32",
-        "--value-dim",
-        "48",
-        "--runs",
-        "2",
-        "--json",
-    ]);
-    let report: Value = serde_json::from_str(&stdout).unwrap();
-    let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 20);
-    for row in rows {
-        assert!(row["wall"]["median"].as_f64().unwrap() > 0.0, "{row}");
-        assert!(row["error"].as_f64().unwrap() < 1e-4, "{row}");
-    }
-}
-
-/// The whole suite in small sizes. A result that is wrong fails the program.
-#[test]
-fn the_suite_has_every_row() {
-    let words = ["bench", "--suite", "h200", "--quick", "--device", "gpu", "--runs", "1", "--seconds", "1"];
-    let (stdout, _) = ok(&[&words[..], &["--json"]].concat());
-    let report: Value = serde_json::from_str(&stdout).unwrap();
-    let rows = report["rows"].as_array().unwrap();
-    let named = |group: &str| {
-        let rows = rows.iter().filter(|r| r["group"] == group);
-        rows.map(|r| r["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    let skipped: Vec<&str> = report["skipped"].as_array().unwrap().iter().map(|s| s.as_str().unwrap()).collect();
-    assert_eq!(named("copy").len(), 2);
-    // Three lengths and all other rules, twice; and two steps.
-    let operators = named("operator");
-    assert_eq!(operators.len(), 2 * (3 + 9) + 2, "{operators:?}");
-    assert_eq!(operators.iter().filter(|n| n.ends_with(", f16")).count(), 3 + 9, "{operators:?}");
-    assert_eq!(operators.iter().filter(|n| n.contains("step of")).count(), 2, "{operators:?}");
-    let products = named("matmul");
-    assert_eq!(products.len(), 3, "{products:?}");
-    assert!(products[2].contains("in turn"), "{products:?}");
-    // Decode of the demo model; prefill, decode and many sessions; prefill and decode.
-    let models = named("model");
-    assert_eq!(models.len(), 1 + 3 + 2, "{models:?}");
-    let busy = named("busy").len() + skipped.iter().filter(|s| s.contains("no timestamps")).count();
-    assert_eq!((busy, skipped.len()), (2, 2 - named("busy").len()), "{skipped:?}");
-    assert_eq!(rows.len(), 2 + 26 + 3 + 6 + named("busy").len());
-    for row in rows {
-        assert!(row["wall"]["median"].as_f64().unwrap() > 0.0, "{row}");
-        assert!(row["rate"].as_f64().unwrap() > 0.0, "{row}");
-        assert!(row["error"].as_f64().unwrap() < 3e-2, "{row}");
-        assert!(row["bar"].is_null() && row["times_the_bar"].is_null(), "{row}");
-        if row["group"] == "busy" {
-            assert!(row["rate"].as_f64().unwrap() <= 100.5, "{row}");
-        }
-    }
-    let (human, _) = ok(&["bench", "--suite", "h200", "--quick", "--device", "cpu"]);
-    assert!(human.trim_end().ends_with("0 rows checked and timed, 0 of 0 bars met, 1 skipped"), "{human}");
-}
-
-#[test]
-fn attention_is_checked_and_timed() {
-    let words = ["bench", "--device", "cpu", "--only", "attention", "--tokens", "70,600", "--heads", "4"];
-    let (stdout, _) = ok(&[&words[..], &["--key-dim", "20", "--runs", "2", "--json"]].concat());
-    let report: Value = serde_json::from_str(&stdout).unwrap();
-    let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 4);
-    for row in rows {
-        assert!(row["wall"]["median"].as_f64().unwrap() > 0.0, "{row}");
-    }
-}
-
-#[test]
-fn a_long_prompt_needs_no_more_memory_and_leaves_a_finite_state() {
-    // The program itself fails when memory grows or the state is not finite; how steady the times are is for people.
-    let (stdout, _) = ok(&["bench", "--device", "cpu", "--only", "million", "--length", "10000", "--json"]);
-    let report: Value = serde_json::from_str(&stdout).unwrap();
-    let row = &report["rows"][0];
-    assert_eq!(row["group"], "million");
-    assert_eq!(row["wall"]["runs"], 2, "pieces of 4,096 tokens: {row}");
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn compiled_kernels_are_kept_unless_that_is_refused() {
@@ -525,40 +324,4 @@ fn compiled_kernels_are_kept_unless_that_is_refused() {
     assert_eq!(kept(), 1);
     assert_eq!(run(&[], None), plain, "with what was kept");
     assert_eq!(kept(), 1);
-}
-
-/// Starts a long generation and waits until it has printed something.
-#[cfg(unix)]
-fn started() -> std::process::Child {
-    let mut child = deltanet(&["Once upon a time", "--device", "cpu", "--max-tokens", "100000"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut first = [0; 16];
-    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
-    child
-}
-
-#[cfg(unix)]
-#[test]
-fn ctrl_c_ends_with_the_summary() {
-    let child = started();
-    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(kill.success());
-    let out = child.wait_with_output().unwrap();
-    let stderr = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(130), "{stderr}");
-    assert!(stderr.contains("interrupted") && stderr.contains("decode"), "{stderr}");
-}
-
-#[cfg(unix)]
-#[test]
-fn a_reader_that_leaves_is_no_error() {
-    let mut child = started();
-    drop(child.stdout.take());
-    let out = child.wait_with_output().unwrap();
-    let stderr = text(&out.stderr);
-    assert!(out.status.success(), "{}\n{stderr}", out.status);
-    assert!(!stderr.contains("error") && !stderr.contains("panicked"), "{stderr}");
 }
