@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use deltanet::DeviceRequest;
 use deltanet::sampler::Sampling;
 
 /// Run, inspect and time delta-rule language models on any GPU or on the CPU.
 ///
-/// Without a command, `deltanet "Once upon a time"` continues the text. Text goes to standard output, everything else
+/// Without a command, `deltanet "Once upon a time"` continues the text. Options stand behind a command. Text goes to standard output, everything else
 /// to standard error. Exit code 0: done; 1: a check found a difference; 2: bad input, with one line that says what;
 /// 130: ended by Ctrl-C.
 #[derive(Debug, Parser)]
@@ -129,7 +129,7 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// Largest difference of logits that passes, relative to the largest logit.
-    #[arg(long, value_name = "X", default_value = "2e-5", value_parser = tolerance)]
+    #[arg(long, allow_negative_numbers = true, value_name = "X", default_value = "2e-5", value_parser = tolerance)]
     pub(crate) tolerance: f64,
     /// First check every variant of the operators that the adapter can run, against the recurrence in f64.
     #[arg(long)]
@@ -190,7 +190,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value = "5", value_parser = sized::<1000>)]
     pub(crate) runs: u32,
     /// Begin no further run of one benchmark after so many seconds.
-    #[arg(long, value_name = "S", default_value = "10", value_parser = sized::<3600>)]
+    #[arg(long, allow_negative_numbers = true, value_name = "S", default_value = "10", value_parser = sized::<3600>)]
     pub(crate) seconds: u32,
     /// Print one JSON object.
     #[arg(long)]
@@ -308,12 +308,29 @@ impl RunArgs {
 
 /// Reads the command line. The error is one line, without `error: `; help and version are printed and end the program.
 pub(crate) fn read() -> Result<Cli, String> {
-    Cli::try_parse().map_err(|e| {
+    let cli = Cli::try_parse().map_err(|e| {
         if !e.use_stderr() {
             e.exit();
         }
         one_line(&e.to_string())
-    })
+    })?;
+    cli.not_a_command()
+}
+
+impl Cli {
+    /// Refuses a prompt that is the name of a command: after other options clap takes it for a text, and the story that
+    /// came of it would look like a check that passed.
+    fn not_a_command(self) -> Result<Self, String> {
+        let prompt = self.run.prompt.as_deref().filter(|_| self.command.is_none());
+        let is_name = |word: &&str| Cli::command().find_subcommand(word).is_some() || *word == "help";
+        match prompt.filter(is_name) {
+            Some(name) => Err(format!(
+                "{name}: expected a command before its options (`deltanet {name} …`), got it behind some; \
+                 `deltanet run {name}` continues it as a text"
+            )),
+            None => Ok(self),
+        }
+    }
 }
 
 /// clap's message up to its first empty line, on one line.
@@ -335,7 +352,6 @@ mod tests {
 
     #[test]
     fn definition_is_sound() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 

@@ -26,6 +26,19 @@ impl Interrupt {
         flag
     }
 
+    /// The same for what leaves nothing behind: it ends at the latest after a second.
+    pub(crate) fn watch_briefly() -> Self {
+        let flag = Self::default();
+        let seen = flag.0.clone();
+        let _ = ctrlc::set_handler(move || {
+            if !seen.swap(true, Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            std::process::exit(130);
+        });
+        flag
+    }
+
     pub(crate) fn pressed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -27,7 +27,7 @@ use crate::measure::Effort;
 use report::Report;
 
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
-    let interrupt = Interrupt::watch();
+    let interrupt = Interrupt::watch_briefly();
     let rules = rules(&args.rule)?;
     if args.suite.is_none() {
         sizes::check(args, &rules)?;

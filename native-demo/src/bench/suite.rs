@@ -201,8 +201,10 @@ impl Suite<'_> {
 
     /// Chunkwise calls with products of f16 on cooperative matrices.
     fn half_operator(&mut self) -> Result<()> {
-        self.report.head("operator, prefill (f16 products, f32 sums)")?;
-        if self.sizes.bars && !self.gpu.caps().coop16 {
+        let matrices = self.gpu.caps().coop16;
+        let kind = if matrices { "f16 products, f32 sums" } else { "f16 products allowed, f32 without such matrices" };
+        self.report.head(&format!("operator, prefill ({kind})"))?;
+        if self.sizes.bars && !matrices {
             self.report.skip("operator, prefill, f16: the device has no cooperative matrices".into());
             return Ok(());
         }

@@ -72,6 +72,22 @@ fn ctrl_c_ends_with_the_summary() {
     assert!(stderr.contains("interrupted") && stderr.contains("decode"), "{stderr}");
 }
 
+/// Nothing is lost with a benchmark, whatever it is at.
+#[cfg(unix)]
+#[test]
+fn a_benchmark_ends_soon() {
+    // A minute of one row.
+    let sizes = ["--rule", "kda", "--tokens", "8192", "--heads", "2", "--runs", "1000", "--seconds", "60"];
+    let words = [&["bench", "--only", "operator", "--device", "cpu"], &sizes[..]].concat();
+    let child = deltanet(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let start = std::time::Instant::now();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(130), "{}", text(&out.stderr));
+    assert!(start.elapsed().as_secs() < 5, "ended after {:?}", start.elapsed());
+}
+
 #[cfg(unix)]
 #[test]
 fn a_reader_that_leaves_is_no_error() {
