@@ -4,6 +4,7 @@ import init, { Easel, Engine } from "./pkg/deltanet_web.js";
 import { DeltanetError, disposed } from "./errors.js";
 import { collect } from "./files.js";
 import { Moved, answer } from "./rpc.js";
+import { between, pause, stoppable } from "./runs.js";
 import * as store from "./store.js";
 
 let memory;
@@ -27,17 +28,6 @@ async function instantiate() {
   }
   return new Engine();
 }
-
-/** Lets messages in, and the browser draw: a task, not a microtask. (In Node one port's messages may keep others' waiting.) */
-const pause = globalThis.setImmediate ? () => new Promise(setImmediate) : (() => {
-  const { port1, port2 } = new MessageChannel();
-  const waiting = [];
-  port1.onmessage = () => waiting.shift()?.();
-  return () => new Promise((resolve) => {
-    waiting.push(resolve);
-    port2.postMessage(null);
-  });
-})();
 
 /** From picture to picture of the state, at least. */
 const FRAME_MS = 33;
@@ -73,15 +63,9 @@ export function serve(port) {
     return id;
   }
 
-  /** Something of a session's that `stop` ends, with an error if it is not to end well. */
+  /** Something of a session's that `stop` ends. */
   function begin(run, session, more) {
-    const state = { session, stopped: false, wake: () => {}, heard: () => {}, ...more };
-    state.stop = (error) => {
-      state.stopped = true;
-      state.error ??= error;
-      state.wake();
-      state.heard();
-    };
+    const state = stoppable({ session, ...more });
     runs.set(run, state);
     return state;
   }
@@ -119,16 +103,8 @@ export function serve(port) {
     return result;
   }
 
-  /**
-   * What a reading asks between pieces: it tells how far it is, lets messages in, and says whether to go on. Whoever
-   * watches has heard by then: what they do about it comes before the next piece.
-   */
-  const between = (state, run, total) => async (read) => {
-    const heard = state.watched && new Promise((resolve) => (state.heard = resolve));
-    tell("progress", { run, read, total });
-    await (heard || pause());
-    return !state.stopped;
-  };
+  /** What a reading asks between pieces. */
+  const asks = (state, run, total) => between(state, (read) => tell("progress", { run, read, total }));
 
   const tokensOf = (raw, prompt) => (typeof prompt === "string" ? raw.encode(prompt) : prompt);
   const described = (model, tokens) => ({
@@ -141,7 +117,7 @@ export function serve(port) {
     const state = begin(run, session, { watched });
     return onSession(session, async ({ raw, model }) => {
       const tokens = tokensOf(raw, prompt);
-      const result = await raw.read(method, tokens, between(state, run, tokens.length));
+      const result = await raw.read(method, tokens, asks(state, run, tokens.length));
       if (!result) throw state.error ?? new DOMException("reading was aborted", "AbortError");
       tell("progress", { run, read: tokens.length, total: tokens.length });
       return finish(result, model, tokens);
@@ -240,7 +216,7 @@ export function serve(port) {
         raw.check(options);
         if (prompt !== undefined && !read) {
           const tokens = tokensOf(raw, prompt);
-          const whole = await raw.read("feed", tokens, between(state, run, tokens.length));
+          const whole = await raw.read("feed", tokens, asks(state, run, tokens.length));
           if (whole) {
             tell("progress", { run, read: tokens.length, total: tokens.length });
             read = described(model, tokens);
@@ -305,24 +281,25 @@ export function serve(port) {
 
     async attach({ canvas, bgra, direct }) {
       await ready();
-      const easel = { canvas, bgra, direct, raw: undefined, session: 0, options: {} };
+      const easel = { canvas, bgra, direct, raw: undefined, session: 0, options: {}, shown: { session: 0, options: {} } };
       const id = next++;
       easels.set(id, easel);
       return id;
     },
     async show({ easel: id, session, width, height, options }) {
       const easel = get(easels, id, "view");
-      const before = { ...easel };
-      Object.assign(easel, { session, width, height, options });
+      const now = { session, width, height, options };
+      Object.assign(easel, now);
       try {
-        await draw(easel);
+        await draw(easel).catch(async (error) => {
+          if (!(await mended(get(sessions, session, "session").model, error))) throw error;
+          await draw(easel);
+        });
+        easel.shown = now;
       } catch (error) {
-        if (!(await mended(get(sessions, session, "session").model, error))) {
-          const { session, width, height, options } = before;
-          Object.assign(easel, { session, width, height, options });
-          throw error;
-        }
-        await draw(easel);
+        // What was shown before stays, unless another call has come since.
+        if (easel.options === options) Object.assign(easel, easel.shown);
+        throw error;
       }
     },
     detach({ easel: id }) {

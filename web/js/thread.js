@@ -69,29 +69,38 @@ export function alive(home, what) {
 
 /**
  * Lets `onProgress`, if there is one, hear of a run, and the Worker know that it has heard: a run that is watched waits
- * for that. What it throws, or what comes of its promise while the run goes on, goes to `fail`, once. Returns what ends
- * the hearing.
+ * for that, each time. What it throws, or what comes of its promise while the run goes on, goes to `fail`, once. Returns
+ * what ends the hearing.
  */
 export function watch({ caller, progress }, run, onProgress, fail) {
-  let over = !onProgress;
-  const failed = (error) => {
-    // Nobody waits for it any more.
-    if (over) throw error;
-    over = true;
+  let [failed, ended] = [false, false];
+  const wrong = (error) => {
+    // The call has failed already, and by the first.
+    if (failed) return;
+    if (ended) {
+      // Nobody waits for it any more; and thrown from here it would end a Node process.
+      console.error(error);
+      return;
+    }
+    failed = true;
     fail(error);
   };
-  progress.set(run, (data) => {
-    if (over) return;
+  const hear = (data) => {
     try {
       const promise = onProgress(data);
-      if (typeof promise?.then === "function") Promise.resolve(promise).catch(failed);
+      if (typeof promise?.then === "function") Promise.resolve(promise).catch(wrong);
     } catch (error) {
-      failed(error);
+      wrong(error);
     }
-    caller.tell("heard", { run });
-  });
+  };
+  if (onProgress) {
+    progress.set(run, (data) => {
+      if (!failed) hear(data);
+      caller.tell("heard", { run });
+    });
+  }
   return () => {
-    over = true;
+    ended = true;
     progress.delete(run);
   };
 }

@@ -10,8 +10,8 @@ const EVERY_MS = 1000;
 
 /** Of the story on the page. */
 let id = newId();
-/** There is a record of it. */
-let kept = false;
+/** A record of it was begun; and there is one. */
+let [kept, recorded] = [false, false];
 let last = 0;
 /** Words that were sent and are in no record yet. */
 let sent = "";
@@ -39,7 +39,8 @@ export async function keepStory() {
     if (app.run || app.busy || record.id !== id || record.tokens.length !== story.length) return;
   }
   await library.put(record);
-  // What is in the box belongs to it.
+  // What is in the box belongs to it. (Where that failed, the record before is of the same story.)
+  if (record.id === id) recorded ||= library.works;
   keepDraft();
 }
 
@@ -51,7 +52,7 @@ export function keepGrowing() {
 /** From here on the story is another one, of which there is no record yet. What is in the box goes along. */
 export function keepAnother() {
   library.keepDraft(id);
-  [id, kept] = [newId(), false];
+  [id, kept, recorded] = [newId(), false, false];
   keepDraft();
 }
 
@@ -60,7 +61,7 @@ const before = (words, box) => (words && box ? `${words} ${box}` : words || box)
 
 /** Keeps what is in the box, and what was sent and is in no record yet. */
 export function keepDraft() {
-  safe = library.keepDraft(id, before(sent, $("prompt").value), !(kept && library.works));
+  safe = library.keepDraft(id, before(sent, $("prompt").value), !(recorded && library.works));
 }
 
 /** The same with these words, if any, as those that were sent. They may be in the box again: then there are none. */

@@ -9,6 +9,13 @@ const DRAFTS = "drafts";
 /** Of one model. Those that have not been touched for longest give way. */
 const MOST_STORIES = 40;
 const MOST_STATES = 4;
+/** Of words without a story. */
+const MOST_ALONE = 8;
+
+/** The drafts that are kept; whatever else may be there is none. */
+const drafts = () => Object.fromEntries(Object.entries({ ...kept.get(DRAFTS) }).filter(([, d]) => typeof d?.text === "string"));
+/** Those without a story, the latest first. */
+const alone = (all) => Object.entries(all).filter(([, d]) => d.alone).sort(([, a], [, b]) => (b.when || 0) - (a.when || 0));
 
 let opening;
 
@@ -60,9 +67,11 @@ export const library = {
   /** The stories of a model, the latest first, each with the `draft` that was kept with it. */
   async all(model) {
     let records = [];
+    const before = drafts();
     try {
       records = await transact("readonly", (store) => store.getAll());
       this.works = true;
+      this.release(Object.keys(before).filter((id) => !records.some((r) => r.id === id)));
     } catch {
       // Nothing is kept here.
     }
@@ -73,27 +82,35 @@ export const library = {
       delete record.bytes;
       transact("readwrite", (store) => store.put(record)).catch(() => {});
     }
-    const drafts = { ...kept.get(DRAFTS) };
-    return mine.map((record) => ({ ...record, draft: drafts[record.id]?.text ?? "" }));
+    const all = drafts();
+    return mine.map((record) => ({ ...record, draft: all[record.id]?.text ?? "" }));
+  },
+
+  /** Drafts whose records are missing belong to no story: a later visit has them in the box. */
+  release(ids) {
+    const all = drafts();
+    const orphans = ids.filter((id) => all[id] && !all[id].alone);
+    for (const id of orphans) all[id].alone = true;
+    if (orphans.length > 0) kept.set(DRAFTS, all);
   },
 
   /**
    * Keeps words that are in no story yet with the record of this id, in place of those before; without words, none.
-   * `alone`: there is no record. They are in storage before this returns, for the page may be about to go; or it returns
+   * `none`: there is no record. They are in storage before this returns, for the page may be about to go; or it returns
    * false.
    */
-  keepDraft(id, text, alone) {
-    const drafts = { ...kept.get(DRAFTS) };
-    if (text) drafts[id] = { text, alone, when: Date.now() };
-    else if (!drafts[id]) return true;
-    else delete drafts[id];
-    return kept.set(DRAFTS, drafts);
+  keepDraft(id, text, none) {
+    const all = drafts();
+    if (text) all[id] = { text, alone: none, when: Date.now() };
+    else if (!all[id]) return true;
+    else delete all[id];
+    for (const [old] of alone(all).slice(MOST_ALONE)) delete all[old];
+    return kept.set(DRAFTS, all);
   },
 
   /** The words that were kept last without a story, which are the caller's from now on; or "". */
   takeDraft() {
-    const alone = Object.entries({ ...kept.get(DRAFTS) }).filter(([, draft]) => draft.alone);
-    const [[id, { text }] = ["", { text: "" }]] = alone.sort(([, a], [, b]) => b.when - a.when);
+    const [[id, { text }] = ["", { text: "" }]] = alone(drafts());
     if (id) this.keepDraft(id);
     return text;
   },

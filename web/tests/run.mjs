@@ -7,6 +7,7 @@ import { find, names } from "./browsers.mjs";
 import { calls } from "./calls.mjs";
 import { drafts } from "./drafts.mjs";
 import { fail, finish, site, skip } from "./harness.mjs";
+import { keepings } from "./keeping.mjs";
 import { keyboards } from "./keyboard.mjs";
 import { node } from "./node.mjs";
 import { packages } from "./package.mjs";
@@ -14,6 +15,7 @@ import { pages } from "./page.mjs";
 import { stories } from "./stories.mjs";
 import { trouble } from "./trouble.mjs";
 import { visits } from "./visits.mjs";
+import { watching } from "./watching.mjs";
 
 if (!existsSync(join(site, "index.html"))) {
   console.error("web/dist: expected a built site, got nothing (run `cargo xtask web`)");
@@ -25,6 +27,8 @@ const wanted = (name) => words.length === 0 || words.some((w) => w.startsWith(na
 if (wanted("node")) {
   await node();
   await calls();
+  await watching();
+  await keepings();
   await refusals();
 }
 for (const name of names) {
