@@ -46,8 +46,8 @@ pub(crate) struct ModelArgs {
     /// Keep no compiled kernels in the user's cache folder, and use none (the same with DELTANET_NO_CACHE=1).
     #[arg(long)]
     pub(crate) no_cache: bool,
-    /// Folder with config.json, *.safetensors and tokenizer.json [default: models/stories-17m, looked for from here
-    /// and from the program upwards].
+    /// Folder with config.json, tokenizer.json and model.safetensors or the files of its index [default:
+    /// models/stories-17m, looked for from here and from the program upwards].
     #[arg(long, value_name = "DIR")]
     pub(crate) model: Option<PathBuf>,
 }
@@ -114,7 +114,7 @@ pub(crate) struct InfoArgs {
 /// Options of `deltanet score`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ScoreArgs {
-    /// A text file, UTF-8.
+    /// A text file, UTF-8; `-` reads standard input.
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) model: ModelArgs,

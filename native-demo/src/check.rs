@@ -41,6 +41,9 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
     let model = load_on(&folder, &device, options)?;
     let reference = load_on(&folder, &Device::CPU, options)?;
     crate::output::tell(format_args!("{}", describe_device(&device)));
+    if let Device::Cpu { .. } = device {
+        crate::output::tell(format_args!("note     this is the CPU engine, compared with itself in other pieces"));
+    }
     let tokens = Random::new(3).tokens(LENGTHS.iter().copied().max().unwrap_or(1), model.spec().vocab);
     let (mut got, mut want) = (model.session()?, reference.session()?);
 
@@ -77,7 +80,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
         if LENGTHS.contains(&n) {
             got.reset()?;
             got.feed(tokens.get(..n).unwrap_or_default())?;
-            record(format!("{n} tokens at once"), off(&got, &want)?)?;
+            let tokens = if n == 1 { "token" } else { "tokens" };
+            record(format!("{n} {tokens} at once"), off(&got, &want)?)?;
         }
     }
     got.reset()?;
@@ -111,6 +115,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
         crate::output::tell(format_args!("{wrong} of {} comparisons are wrong", lines.len()));
         return Ok(Exit::Different);
     }
+    crate::output::tell(format_args!("{} comparisons, none is wrong", lines.len()));
     Ok(Exit::Done)
 }
 

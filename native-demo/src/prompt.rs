@@ -32,8 +32,11 @@ pub(crate) fn read(argument: Option<&str>) -> Result<String> {
     Ok(text)
 }
 
-/// A file's whole text.
+/// A file's whole text; `-` is standard input.
 pub(crate) fn file(path: &Path) -> Result<String> {
+    if path == Path::new("-") {
+        return utf8(bounded(&mut std::io::stdin(), "standard input", MOST_TEXT)?, "standard input");
+    }
     utf8(at_most(path, MOST_TEXT)?, &path.display().to_string())
 }
 

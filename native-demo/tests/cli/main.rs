@@ -288,6 +288,9 @@ fn scores_a_file() {
     assert!((0.1..3.0).contains(&bits), "{score}");
     assert!((1.5..500.0).contains(&perplexity), "{score}");
     assert_eq!(score["bytes"], story.len());
+    let piped = with_stdin(&["score", "-", "--device", "cpu", "--json"], story.as_bytes());
+    let piped: Value = serde_json::from_str(&text(&piped.stdout)).unwrap();
+    assert_eq!((&piped["bits_per_byte"], &piped["bytes"]), (&score["bits_per_byte"], &score["bytes"]));
     let (human, _) = ok(&["score", path, "--device", "cpu"]);
     assert!(human.contains("perplexity") && human.contains("bits per byte"), "{human}");
 }
