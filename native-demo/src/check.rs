@@ -80,8 +80,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
         if LENGTHS.contains(&n) {
             got.reset()?;
             got.feed(tokens.get(..n).unwrap_or_default())?;
-            let tokens = if n == 1 { "token" } else { "tokens" };
-            record(format!("{n} {tokens} at once"), off(&got, &want)?)?;
+            let noun = if n == 1 { "token" } else { "tokens" };
+            record(format!("{n} {noun} at once"), off(&got, &want)?)?;
         }
     }
     got.reset()?;

@@ -15,6 +15,24 @@ pub(crate) struct Interrupt(Arc<AtomicBool>);
 impl Interrupt {
     /// Watches for Ctrl-C from now on.
     pub(crate) fn watch() -> Self {
+        Self::watch_and(|| ())
+    }
+
+    /// The same for what leaves nothing behind: it ends a second later, wherever it is then.
+    pub(crate) fn watch_briefly() -> Self {
+        Self::watch_and(|| {
+            let wait = || {
+                std::thread::sleep(Duration::from_secs(1));
+                std::process::exit(130);
+            };
+            if std::thread::Builder::new().spawn(wait).is_err() {
+                std::process::exit(130);
+            }
+        })
+    }
+
+    /// `first`: what the first Ctrl-C does besides.
+    fn watch_and(first: impl Fn() + Send + 'static) -> Self {
         let flag = Self::default();
         let seen = flag.0.clone();
         // Without a handler Ctrl-C ends the program at once, which is all right too.
@@ -22,19 +40,7 @@ impl Interrupt {
             if seen.swap(true, Ordering::Relaxed) {
                 std::process::exit(130);
             }
-        });
-        flag
-    }
-
-    /// The same for what leaves nothing behind: it ends at the latest after a second.
-    pub(crate) fn watch_briefly() -> Self {
-        let flag = Self::default();
-        let seen = flag.0.clone();
-        let _ = ctrlc::set_handler(move || {
-            if !seen.swap(true, Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_secs(1));
-            }
-            std::process::exit(130);
+            first();
         });
         flag
     }

@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import { launch } from "./browsers.mjs";
 import { assert, assertEqual, demo, serve, shoot, site, test } from "./harness.mjs";
-import { able, button, ids, length, ready, set, tell } from "./reader.mjs";
+import { able, button, greedy, ids, length, ready, tell } from "./reader.mjs";
 import { readSafetensors } from "./safetensors.mjs";
 
 export async function drafts(name) {
@@ -14,11 +14,6 @@ export async function drafts(name) {
   const want = [...expected["0.ids"].data];
   const quiet = () => assertEqual(problems.splice(0), [], "errors, warnings and requests elsewhere");
   const cpu = `${server.url}?device=cpu`;
-  const greedy = async (tokens) => {
-    await set(page, "temperature", 0);
-    await set(page, "repetitionPenalty", 1);
-    await set(page, "maxTokens", tokens);
-  };
 
   try {
     await test(`${name}: words that are typed, or being read, outlive a visit`, async () => {
@@ -35,7 +30,7 @@ export async function drafts(name) {
         await button(page, "Tell the story");
       };
       await ready(page, cpu);
-      await greedy(4);
+      await greedy(page, 4);
       await tell(page, "Another");
       await empty();
 
@@ -65,7 +60,7 @@ export async function drafts(name) {
       await fill("");
 
       // With a story, they are offered with it.
-      await greedy(8);
+      await greedy(page, 8);
       await tell(page, "Once upon a time");
       await page.type("#prompt", "Then the fox");
       await page.waitForFunction(async () => (await import("./library.js")).library.works);
@@ -104,7 +99,7 @@ export async function drafts(name) {
 
       // What the story has is in the box no more, from its first word on.
       await fill("He saw a cat");
-      await greedy(600);
+      await greedy(page, 600);
       await page.focus("#prompt");
       await page.keyboard.press("Enter");
       await length(page, prompt + 14, ">");

@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import { launch } from "./browsers.mjs";
 import { assert, assertEqual, demo, serve, shoot, site, test } from "./harness.mjs";
-import { PROMPTS, button, ids, length as lengthIs, press, ready, set, tell, written } from "./reader.mjs";
+import { PROMPTS, button, greedy, ids, length as lengthIs, press, ready, set, tell, written } from "./reader.mjs";
 import { readSafetensors } from "./safetensors.mjs";
 
 export async function pages(name) {
@@ -39,9 +39,7 @@ export async function pages(name) {
       await test(`${name}: prompt ${i} gives the expected tokens`, async () => {
         const want = [...expected[`${i}.ids`].data];
         const length = expected[`${i}.prompt_len`].data[0];
-        await set(page, "temperature", 0);
-        await set(page, "repetitionPenalty", 1);
-        await set(page, "maxTokens", want.length - length);
+        await greedy(page, want.length - length);
         await tell(page, prompt);
         assertEqual(await ids(page), want, "tokens");
         quiet();
@@ -135,9 +133,7 @@ export async function pages(name) {
       }
       await fill("");
       const want = [...expected["0.ids"].data].slice(0, expected["0.prompt_len"].data[0] + 8);
-      await set(page, "temperature", 0);
-      await set(page, "repetitionPenalty", 1);
-      await set(page, "maxTokens", 8);
+      await greedy(page, 8);
       await tell(page, PROMPTS[0]);
       assertEqual(await ids(page), want, "a story after that");
       quiet();

@@ -40,6 +40,13 @@ export const set = (page, name, value) =>
     input.dispatchEvent(new Event("input", { bubbles: true }));
   }, value);
 
+/** Always the likeliest token, and so many of them. */
+export const greedy = async (page, tokens) => {
+  await set(page, "temperature", 0);
+  await set(page, "repetitionPenalty", 1);
+  await set(page, "maxTokens", tokens);
+};
+
 /** The message that the page shows, or "". */
 export const message = (page) => page.$eval("#message", (m) => (m.hidden ? "" : m.textContent));
 

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launch } from "./browsers.mjs";
 import { assert, assertEqual, demo, golden, native, serve, site, skip, test } from "./harness.mjs";
-import { button, drop, ids, length, message, press, ready, set, tell, written } from "./reader.mjs";
+import { button, drop, greedy, ids, length, message, press, ready, set, tell, written } from "./reader.mjs";
 import { readSafetensors } from "./safetensors.mjs";
 
 const TINY = join(golden, "checkpoints", "fla-gated_deltanet-tiny");
@@ -30,16 +30,11 @@ export async function stories(name) {
   const prompt = expected["0.prompt_len"].data[0];
   const want = [...expected["0.ids"].data].slice(0, prompt + 16);
   const quiet = () => assertEqual(problems.splice(0), [], "errors, warnings and requests elsewhere");
-  const greedy = async (tokens) => {
-    await set(page, "temperature", 0);
-    await set(page, "repetitionPenalty", 1);
-    await set(page, "maxTokens", tokens);
-  };
   try {
     const saved = join(scratch, "page.deltanet");
     await test(`${name}: a story is saved to a file and opened again`, async () => {
       assertEqual(await ready(page, `${server.url}?device=gpu`), "", "message");
-      await greedy(8);
+      await greedy(page, 8);
       await tell(page, "Once upon a time");
       const story = await ids(page);
       const text = await page.evaluate(async () => {
@@ -62,7 +57,7 @@ export async function stories(name) {
       await (await page.$("#open-file")).uploadFile(saved);
       await length(page, story.length);
       assertEqual(await ids(page), story, "the opened story");
-      await greedy(want.length - story.length);
+      await greedy(page, want.length - story.length);
       await button(page, "Go on");
       await page.click("#go");
       await written(page);
@@ -82,7 +77,7 @@ export async function stories(name) {
         await button(page, "Tell the story");
         await (await page.$("#open-file")).uploadFile(file);
         await length(page, prompt + 10);
-        await greedy(want.length - prompt - 10);
+        await greedy(page, want.length - prompt - 10);
         await button(page, "Go on");
         await page.click("#go");
         await written(page);
@@ -111,7 +106,7 @@ export async function stories(name) {
       // Without a tokenizer.json the browser itself notes a 404.
       problems.splice(0);
       const ids0 = [...readSafetensors(join(TINY, "expected.safetensors")).input_ids.data].slice(0, 5);
-      await greedy(8);
+      await greedy(page, 8);
       await tell(page, ids0.join(" "));
       assertEqual((await ids(page)).slice(0, 5), ids0, "the prompt's tokens");
       assertEqual((await ids(page)).length, 13, "tokens");
@@ -193,7 +188,7 @@ export async function stories(name) {
       await page.keyboard.press("Enter");
       await length(page, prompt + 2, ">");
       assertEqual(await ready(page, `${server.url}?device=cpu`), "", "message");
-      await greedy(16);
+      await greedy(page, 16);
       await tell(page, "Once upon a time");
       assertEqual(await ids(page), want, "tokens");
       quiet();

@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import { UNTRUSTED, launch } from "./browsers.mjs";
 import { assert, assertEqual, demo, serve, shoot, site, skip, test, tests } from "./harness.mjs";
-import { button, ids, length, message, ready, set, tell, written } from "./reader.mjs";
+import { button, greedy, ids, length, message, ready, tell, written } from "./reader.mjs";
 import { readSafetensors } from "./safetensors.mjs";
 
 /** Changes what the Worker of a page that loads nothing by itself sees of WebGPU; undefined where tests cannot. */
@@ -25,11 +25,6 @@ export async function trouble(name) {
   const all = [...expected["0.ids"].data];
   const want = all.slice(0, prompt + 14);
   const server = await serve({ "/": site, "/tests/": tests });
-  const greedy = async (page, tokens) => {
-    await set(page, "temperature", 0);
-    await set(page, "repetitionPenalty", 1);
-    await set(page, "maxTokens", tokens);
-  };
 
   /** Tells a story, takes the GPU away in its midst, and waits for its end; what the page heard of it. */
   const interrupted = async (page) => {

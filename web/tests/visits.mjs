@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launch } from "./browsers.mjs";
 import { assert, assertEqual, demo, golden, serve, shoot, site, test } from "./harness.mjs";
-import { able, button, drop, ids, length, message, press, ready, set, tell, written } from "./reader.mjs";
+import { able, button, drop, greedy, ids, length, message, press, ready, set, tell, written } from "./reader.mjs";
 import { readSafetensors } from "./safetensors.mjs";
 
 const TINY = join(golden, "checkpoints", "fla-gated_deltanet-tiny");
@@ -20,11 +20,6 @@ export async function visits(name) {
   const want = [...expected["0.ids"].data];
   const quiet = () => assertEqual(problems.splice(0), [], "errors, warnings and requests elsewhere");
   const cpu = `${server.url}?device=cpu`;
-  const greedy = async (tokens) => {
-    await set(page, "temperature", 0);
-    await set(page, "repetitionPenalty", 1);
-    await set(page, "maxTokens", tokens);
-  };
   const goOn = async () => {
     await button(page, "Go on");
     await page.click("#go");
@@ -40,7 +35,7 @@ export async function visits(name) {
   try {
     await test(`${name}: a model that cannot be loaded leaves the story that is here`, async () => {
       assertEqual(await ready(page, cpu), "", "message");
-      await greedy(4);
+      await greedy(page, 4);
       await tell(page, "Another");
       await tell(page, "Once upon a time");
       const before = { header: await header(), bookmarks: await bookmarks() };
@@ -67,7 +62,7 @@ export async function visits(name) {
       }
       quiet();
       // One that is not there, asked for while the story is being written.
-      await greedy(want.length - tokens);
+      await greedy(page, want.length - tokens);
       await page.click("#go");
       await start("nowhere/");
       await shown();
@@ -80,7 +75,7 @@ export async function visits(name) {
     });
 
     await test(`${name}: the same model on another device goes on with the story`, async () => {
-      await greedy(8);
+      await greedy(page, 8);
       await tell(page, "Once upon a time");
       await start(DEMO, "gpu");
       await page.waitForFunction(() => /graphics processor/.test(document.getElementById("device").textContent));
@@ -92,11 +87,11 @@ export async function visits(name) {
 
     await test(`${name}: a reload in mid-story, and what earlier visits left`, async () => {
       await ready(page, cpu);
-      await greedy(want.length - prompt);
+      await greedy(page, want.length - prompt);
       await tell(page, "Once upon a time");
       await page.click("#fresh");
       await button(page, "Tell the story");
-      await greedy(2000);
+      await greedy(page, 2000);
       await page.type("#prompt", "Once upon a time");
       await page.keyboard.press("Enter");
       await length(page, prompt + 2, ">");
@@ -113,7 +108,7 @@ export async function visits(name) {
       assert(got.length >= seen - 60, `${seen} tokens were seen, ${got.length} were kept`);
       assertEqual(got.slice(0, want.length), want.slice(0, got.length), "what was kept");
       await page.waitForFunction((n) => document.querySelectorAll("#bookmarks li").length === n - 1, {}, earlier);
-      await greedy(8);
+      await greedy(page, 8);
       await goOn();
       const longer = await ids(page);
       assertEqual(longer.length, got.length + 8, "length");
@@ -145,7 +140,7 @@ export async function visits(name) {
     });
 
     await test(`${name}: a bookmark does not take the place of words that are nowhere else`, async () => {
-      await greedy(8);
+      await greedy(page, 8);
       await tell(page, "Once upon a time");
       await page.click("#story span:nth-child(6)");
       await page.waitForSelector("#place:not([hidden])");
@@ -217,7 +212,7 @@ export async function visits(name) {
 
     await test(`${name}: a model for which there is no room beside the one that is here`, async () => {
       await ready(page, cpu);
-      await greedy(8);
+      await greedy(page, 8);
       await tell(page, "Once upon a time");
       // Five gigabytes of nothing: more than a module's memory has.
       const huge = join(scratch, "huge");
@@ -250,7 +245,7 @@ export async function visits(name) {
     await test(`${name}: loading is cancelled, and the story goes on`, async () => {
       await ready(page, cpu);
       await page.evaluate(async () => (await import("./js/index.js")).storage.remove());
-      await greedy(4);
+      await greedy(page, 4);
       await tell(page, "Once upon a time");
       server.state.rate = 2_000_000;
       await start(DEMO);
@@ -268,7 +263,7 @@ export async function visits(name) {
 
     await test(`${name}: a way back can be stopped, and a long story is back at once`, async () => {
       await ready(page, cpu);
-      await greedy(16);
+      await greedy(page, 16);
       await page.$eval("#prompt", (box) => {
         box.value = "The fox ran over the hill and into the woods. ".repeat(100);
         box.dispatchEvent(new Event("input", { bubbles: true }));
@@ -291,13 +286,13 @@ export async function visits(name) {
       assert(stopped < 4000, `Escape took ${stopped.toFixed(0)} ms`);
       assertEqual(await ids(page), all, "the story after Escape");
       // So is the memory: what follows is what follows when the same words are written again.
-      await greedy(8);
+      await greedy(page, 8);
       await goOn();
       const last = await ids(page);
       await back();
       await length(page, all.length - 8);
       await button(page, "Go on");
-      await greedy(16);
+      await greedy(page, 16);
       await goOn();
       assertEqual(await ids(page), last, "the end, written again");
 
@@ -330,7 +325,7 @@ export async function visits(name) {
         });
         await ready(page, cpu);
         assertEqual(asked, [], "questions without a story");
-        await greedy(4);
+        await greedy(page, 4);
         await tell(page, "Once upon a time");
         await ready(page, cpu);
         assertEqual(asked, ["beforeunload"], "questions");
